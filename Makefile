@@ -1,0 +1,40 @@
+# Every target works on a fresh machine: the first one to run creates .venv, once.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: help install reproduce test test-full lint format bench
+
+help:
+	@echo "make reproduce   the main job: check every attention layer on this machine"
+	@echo "make test        the tests; make test-full: all grids and counts at full size"
+	@echo "make lint        ruff and pyright; make format: ruff's formatter and fixes"
+	@echo "make bench       benchmarks, as ratios measured in one process"
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+reproduce: $(INSTALLED)
+	$(BIN)/boosted-attention check
+
+test: $(INSTALLED)
+	$(BIN)/pytest -n 2
+
+test-full: $(INSTALLED)
+	$(BIN)/pytest -n 2 --full
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks.layers

@@ -1,0 +1,34 @@
+"""Attention layers that correct their own errors: gradient boosting within a single layer."""
+
+from boosted_attention.attention.cache import KVCache
+from boosted_attention.attention.catalog import attention_layer, list_attention
+from boosted_attention.attention.differential import DifferentialAttention
+from boosted_attention.attention.equilibrium import EquilibriumAttention
+from boosted_attention.attention.gated import GatedAttention
+from boosted_attention.attention.hopfield import HopfieldAttention
+from boosted_attention.attention.layer import AttentionLayer, BoostedAttention, StandardAttention
+from boosted_attention.attention.masks import padding_mask
+from boosted_attention.attention.multihead import BoostedMultiheadAttention
+from boosted_attention.attention.trace import LayerTrace, RoundTrace, capture
+from boosted_attention.attention.twicing import TwicingAttention
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttentionLayer",
+    "BoostedAttention",
+    "BoostedMultiheadAttention",
+    "DifferentialAttention",
+    "EquilibriumAttention",
+    "GatedAttention",
+    "HopfieldAttention",
+    "KVCache",
+    "LayerTrace",
+    "RoundTrace",
+    "StandardAttention",
+    "TwicingAttention",
+    "attention_layer",
+    "capture",
+    "list_attention",
+    "padding_mask",
+]

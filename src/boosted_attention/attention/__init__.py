@@ -1,0 +1,1 @@
+"""What happens inside one attention layer."""

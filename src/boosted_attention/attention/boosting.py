@@ -1,0 +1,48 @@
+"""The boosting loop: Algorithm 1 of the paper, written once.
+
+    F_0 = f_0(x);    r_m = x - F_{m-1};    c_m = f_m(r_m);    F_m = F_{m-1} + g_m(F_{m-1}, c_m) * c_m
+
+Standard attention is this loop with one learner. The loop knows neither projections nor spaces: a learner is any
+function of the right shape, a pretrained model's own attention module among them.
+
+Reference: Friedman, "Greedy function approximation: a gradient boosting machine", 2001 (the loop), and
+"Gradient Boosting within a Single Attention Layer", Algorithm 1 (attention as the base learner).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+Learner = Callable[[Tensor], Tensor]
+Gate = Callable[[Tensor, Tensor], Tensor]
+ResidualRule = Callable[[Tensor, Tensor], Tensor]
+
+
+class Observer(Protocol):
+    """Told once per round what the round looked at and what it did; round 0 has no gate."""
+
+    def __call__(
+        self, m: int, *, residual: Tensor, correction: Tensor, gate: Tensor | None, estimate: Tensor
+    ) -> None: ...
+
+
+def boosting(
+    x: Tensor,
+    learners: Sequence[Learner],
+    gates: Iterable[Gate],
+    residual: ResidualRule,
+    observe: Observer | None = None,
+) -> Tensor:
+    """Run one learner per round, each on what is still missing, each added through its gate."""
+    estimate = learners[0](x)  # (B, T, D)
+    if observe is not None:
+        observe(0, residual=x, correction=estimate, gate=None, estimate=estimate)
+    for m, (learner, gate) in enumerate(zip(learners[1:], gates, strict=True), start=1):
+        r = residual(x, estimate)  # (B, T, D)
+        c = learner(r)  # (B, T, D)
+        g = gate(estimate, c)  # (B, T, D) or ()
+        estimate = estimate + g * c
+        if observe is not None:
+            observe(m, residual=r, correction=c, gate=g, estimate=estimate)
+    return estimate

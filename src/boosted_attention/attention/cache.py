@@ -1,0 +1,101 @@
+"""Exact incremental decoding.
+
+Causality makes everything a round writes at a past position final: its keys, its values, and so the residual the next
+round reads there. A layer therefore keeps one K/V pair per round (one in all when rounds share it), and twicing one
+tensor more. ``KVCache`` holds a ``LayerCache`` per layer; a layer's slots are called k0 v0 k1 v1 ...
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from boosted_attention.names import require
+
+
+class LayerCache:
+    """The slots of one layer, each (B, H, S, d): growing, or preallocated when ``max_len`` is given.
+
+    ``append`` returns the whole slot including what is new, ``advance`` makes it count. A call that fails between the
+    two leaves the cache as it was.
+    """
+
+    def __init__(self, max_len: int | None = None):
+        self.max_len = max_len
+        self.length = 0
+        self.slots: dict[str, Tensor] = {}
+
+    @property
+    def batch_size(self) -> int | None:
+        """None while the cache is empty."""
+        return next(iter(self.slots.values())).shape[0] if self.length else None
+
+    def append(self, name: str, new: Tensor) -> Tensor:
+        """Write (B, H, T, d) behind the ``length`` positions that count and return all of them, (B, H, length + T, d)."""
+        end = self.length + new.shape[2]
+        if self.length:
+            held = self.slots.get(name)
+            require(held is not None, f"cache has slots {sorted(self.slots)}, no {name!r}: it was filled by another layer")
+            assert held is not None
+            require(
+                held.shape[:2] + held.shape[3:] == new.shape[:2] + new.shape[3:],
+                f"cache slot {name!r} has shape {tuple(held.shape)}, which {tuple(new.shape)} cannot continue",
+            )
+        if self.max_len is None:
+            slot = torch.cat([self.slots[name][:, :, : self.length], new], dim=2) if self.length else new
+        else:
+            require(
+                not (torch.is_grad_enabled() and new.requires_grad),
+                f"max_len={self.max_len}: a preallocated cache holds no gradient; decode under torch.no_grad() "
+                "or use a growing cache, KVCache()",
+            )
+            slot = self.slots[name] if self.length else new.new_empty(*new.shape[:2], self.max_len, new.shape[3])
+            slot[:, :, self.length : end] = new
+        self.slots[name] = slot
+        return slot[:, :, :end]
+
+    def require_room(self, batch: int, n_new: int) -> None:
+        """Raise ValueError, before anything is written, if the call does not fit."""
+        require(
+            self.batch_size in (None, batch), f"cache holds a batch of {self.batch_size}, the input is a batch of {batch}"
+        )
+        require(
+            self.max_len is None or self.length + n_new <= self.max_len,
+            f"cache has max_len={self.max_len} and holds {self.length} positions; {n_new} more do not fit",
+        )
+
+    def advance(self, n_new: int) -> None:
+        self.length += n_new
+
+    def reorder(self, index: Tensor) -> None:
+        """Keep the batch rows ``index`` (repeats allowed), as beam search needs."""
+        self.slots = {name: slot.index_select(0, index.to(slot.device)) for name, slot in self.slots.items()}
+
+
+class KVCache:
+    """Keys and values of a whole model: ``layer(x, is_causal=True, cache=cache)`` uses ``cache.layer(layer_index)``.
+
+    Args:
+        max_len: preallocate this many positions; None grows as it goes.
+    """
+
+    def __init__(self, max_len: int | None = None):
+        require(max_len is None or max_len >= 1, f"max_len={max_len} must be at least 1, or None to grow")
+        self.max_len = max_len
+        self._layers: dict[int, LayerCache] = {}
+
+    def layer(self, index: int) -> LayerCache:
+        """The slots of layer ``index``, made on first use."""
+        if index not in self._layers:
+            self._layers[index] = LayerCache(self.max_len)
+        return self._layers[index]
+
+    @property
+    def length(self) -> int:
+        """How many positions are held."""
+        return max((layer.length for layer in self._layers.values()), default=0)
+
+    def reorder(self, index: Tensor) -> None:
+        """Keep the batch rows ``index`` in every layer."""
+        for layer in self._layers.values():
+            layer.reorder(index)

@@ -1,0 +1,99 @@
+"""Differential attention: the difference of two attention maps cancels what both attend to.
+
+Version 1. The n_heads maps form n_heads/2 pairs; values have twice the head width.
+
+    lambda = exp(lq1 . lk1) - exp(lq2 . lk2) + lambda_init(l),    lambda_init(l) = 0.8 - 0.6 exp(-0.3 l)
+    y = RMSNorm((A_1 - lambda A_2) V) * (1 - lambda_init)
+
+Version 2 (2026). 2 n_heads query heads; the two of a pair share keys and values; no norm, no lambda_init.
+
+    y = A_even V - sigmoid(z W_lambda) * A_odd V
+
+Reference: Ye et al., "Differential Transformer", ICLR 2025, and its second version, 2026.
+"""
+
+import math
+from typing import Unpack
+
+import torch
+from torch import Tensor, nn
+
+from boosted_attention.attention.config import CommonOptions, LayerConfig
+from boosted_attention.attention.layer import AttentionLayer
+from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner, merge_heads, split_heads
+from boosted_attention.names import require
+
+
+def lambda_init(layer_index: int) -> float:
+    return 0.8 - 0.6 * math.exp(-0.3 * layer_index)
+
+
+class DifferentialLearner(SoftmaxLearner):
+    """Version 1. Heads 2j and 2j+1 are the two maps of pair j; under GQA pair j reads key pair j // group."""
+
+    def __init__(self, config: LayerConfig, index: int):
+        for option, value in (("n_heads", config.n_heads), ("n_kv_heads", config.kv_heads[index])):
+            require(value % 2 == 0, f"{option}={value} must be even: differential attention pairs its maps")
+        super().__init__(config, index)
+        self.n_pairs = self.n_heads // 2
+        self.lambda_init = lambda_init(config.layer_index)
+        for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
+            self.register_parameter(name, nn.Parameter(0.1 * torch.randn(self.d_head)))
+        self.norm = nn.RMSNorm(2 * self.d_head, eps=1e-5)
+
+    def split_values(self, v: Tensor) -> Tensor:
+        return split_heads(v, 2 * self.d_head)  # (B, H_kv/2, S, 2dh)
+
+    def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
+        k, v = self._per_map(k, 2), self._per_map(v, 1).repeat_interleave(2, dim=1)  # (B, H, S, dh), (B, H, S, 2dh)
+        # A fused kernel needs values as wide as queries: one call per half.
+        halves = [call.attention(q, k, half, self.scale) for half in v.chunk(2, dim=-1)]
+        y = torch.cat(halves, dim=-1).unflatten(1, (self.n_pairs, 2))  # (B, H/2, 2, T, 2dh)
+        lam = self.lambda_value()
+        call.note(**{"lambda": lam})
+        y = self.norm(y[:, :, 0] - lam.to(y.dtype) * y[:, :, 1]) * (1 - self.lambda_init)  # (B, H/2, T, 2dh)
+        return merge_heads(y)
+
+    def lambda_value(self) -> Tensor:
+        first = (self.lambda_q1 * self.lambda_k1).sum().exp()
+        second = (self.lambda_q2 * self.lambda_k2).sum().exp()
+        return first - second + self.lambda_init
+
+    def _per_map(self, t: Tensor, maps: int) -> Tensor:
+        """Repeat groups of ``maps`` adjacent heads so that every pair has its own: (B, g*maps, S, d) -> n_pairs groups."""
+        groups = t.shape[1] // maps
+        if groups == self.n_pairs:
+            return t
+        t = t.unflatten(1, (groups, maps)).repeat_interleave(self.n_pairs // groups, dim=1)
+        return t.flatten(1, 2)
+
+
+class DifferentialV2Learner(SoftmaxLearner):
+    """Version 2: twice the query heads, everything else as in standard attention."""
+
+    def __init__(self, config: LayerConfig, index: int):
+        super().__init__(config, index)
+        self.lambda_proj = nn.Linear(config.d_model, config.n_heads, bias=config.bias)
+
+    def projection_widths(self) -> tuple[int, int, int]:
+        q, k, v = super().projection_widths()
+        return 2 * q, k, v
+
+    def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
+        y = call.attention(q, k, v, self.scale)  # (B, 2H, T, dh)
+        lam = self.lambda_proj(z).sigmoid().transpose(1, 2)[..., None]  # (B, H, T, 1)
+        call.note(**{"lambda": lam})
+        return merge_heads(y[:, 0::2] - lam * y[:, 1::2])
+
+
+LEARNERS["differential"] = DifferentialLearner
+LEARNERS["differential-v2"] = DifferentialV2Learner
+
+
+class DifferentialAttention(AttentionLayer):
+    """Differential attention, ``version`` 1 or 2. ``n_heads`` is the baseline's: version 1 makes n_heads/2 pairs of it."""
+
+    def __init__(self, d_model: int, n_heads: int, *, version: int = 1, **common: Unpack[CommonOptions]):
+        require(version in (1, 2), f"version={version!r} must be 1 or 2")
+        learner = "differential" if version == 1 else "differential-v2"
+        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, learner=learner, **common))

@@ -1,0 +1,67 @@
+"""Attention kernels with one signature: fused (never a T x S matrix in memory) and explicit (the weights in hand).
+
+    y = softmax(scale * q k^T + mask) v
+
+The explicit kernel serves traces, dropout in training and function transforms (vmap, grad of grad), for which the
+fused CPU kernel has no path. In half precision it works in float32 and rounds once, as the fused kernel does.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from boosted_attention.attention.masks import Mask, causal_mask
+
+# (q, k, v, mask, scale, dropout) -> (y, weights or None)
+Kernel = Callable[[Tensor, Tensor, Tensor, Mask, float, float], tuple[Tensor, Tensor | None]]
+
+
+def repeat_heads(t: Tensor, n_heads: int) -> Tensor:
+    """Give each of n_heads query heads its own copy of the head it shares; head h reads h // (n_heads / shared)."""
+    return t if t.shape[1] in (1, n_heads) else t.repeat_interleave(n_heads // t.shape[1], dim=1)
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, dropout: float) -> tuple[Tensor, None]:
+    assert dropout == 0.0, "dropout draws its mask on explicit weights"
+    n_heads, bias = q.shape[1], mask.tensor
+    if bias is not None:
+        bias = repeat_heads(bias, n_heads)
+        bias = bias if bias.dtype == torch.bool else bias.to(q.dtype)
+    y = functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=bias, is_causal=mask.is_causal, scale=scale, enable_gqa=k.shape[1] != n_heads
+    )  # (B, H, T, dh)
+    if mask.dead is not None:
+        y = y.masked_fill(repeat_heads(mask.dead, n_heads), 0.0)
+    return y, None
+
+
+def explicit(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, dropout: float) -> tuple[Tensor, Tensor]:
+    dtype, n_heads = q.dtype, q.shape[1]
+    work = torch.promote_types(dtype, torch.float32)
+    k, v = repeat_heads(k, n_heads), repeat_heads(v, n_heads)
+    scores = (q.to(work) * scale) @ k.to(work).transpose(-2, -1)  # (B, H, T, S)
+    bias = causal_mask(q.shape[2], k.shape[2], q.device) if mask.is_causal else mask.tensor
+    if bias is not None:
+        bias = repeat_heads(bias, n_heads) if bias.ndim == 4 else bias
+        scores = scores.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else scores + bias.to(work)
+    weights = scores.softmax(dim=-1)
+    if mask.dead is not None:
+        weights = weights.masked_fill(repeat_heads(mask.dead, n_heads), 0.0)
+    y = functional.dropout(weights, dropout) @ v.to(work)  # (B, H, T, dh)
+    return y.to(dtype), weights
+
+
+def inside_transform() -> bool:
+    """Whether a torch.func transform (vmap, grad, jvp) is tracing this call."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def choose_kernel(kernel: str, *, tracing: bool, dropout: float) -> Kernel:
+    """``kernel`` is "auto" or the name of one; what only the explicit kernel can do takes it regardless."""
+    if kernel == "explicit" or tracing or dropout > 0.0 or inside_transform():
+        return explicit
+    return fused

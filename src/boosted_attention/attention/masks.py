@@ -1,0 +1,64 @@
+"""Masks: causal, padding, bool and additive, brought to one form once per call.
+
+The convention is that of ``torch.nn.functional.scaled_dot_product_attention``: a bool mask is True where a query may
+attend, an additive mask is added to the scores. Both are (T, S) or (B, H, T, S), where any of the four sizes may be 1;
+a padding mask is (B, 1, 1, S). A query that may attend to nothing gets a zero, with a zero gradient, never a NaN.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from boosted_attention.names import require
+
+
+class Mask(NamedTuple):
+    """One form for every kernel. In ``tensor`` every row is open somewhere; ``dead`` marks the rows to zero afterwards."""
+
+    tensor: Tensor | None = None  # bool or additive, broadcasts to (B, H, T, S)
+    dead: Tensor | None = None  # bool, broadcasts to (B, H, T, 1)
+    is_causal: bool = False  # square and causal, left to the kernel so that no (T, S) tensor exists
+
+
+def causal_mask(n_queries: int, n_keys: int, device: torch.device | None = None) -> Tensor:
+    """True where query t may see key s; the queries are the last ``n_queries`` of the ``n_keys`` positions."""
+    return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)  # (T, S)
+
+
+def padding_mask(attention_mask: Tensor) -> Tensor:
+    """A tokenizer's (B, S) attention mask (1 = real token) as the bool mask the layers take."""
+    require(attention_mask.ndim == 2, f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, keys)")
+    return attention_mask.bool()[:, None, None, :]  # (B, 1, 1, S)
+
+
+def build_mask(
+    mask: Tensor | None, is_causal: bool, batch: int, n_heads: int, n_queries: int, n_keys: int, device: torch.device
+) -> Mask:
+    """Validate what the user passed, join it with causality, and find the rows that see nothing."""
+    if mask is None:
+        if not is_causal or n_queries == 1:
+            return Mask()
+        if n_queries == n_keys:
+            return Mask(is_causal=True)
+        return Mask(tensor=causal_mask(n_queries, n_keys, device))
+
+    full = (batch, n_heads, n_queries, n_keys)
+    require(
+        mask.dtype == torch.bool or mask.is_floating_point(),
+        f"mask has dtype {mask.dtype}; expected torch.bool (True = may attend) or a floating-point additive mask",
+    )
+    require(
+        mask.ndim in (2, 4) and all(size in (1, want) for size, want in zip(mask.shape, full[-mask.ndim :], strict=True)),
+        f"mask has shape {tuple(mask.shape)}; expected {full[-2:]} or {full} (any size may be 1), "
+        "the keys counting what the cache holds",
+    )
+    mask = mask[None, None] if mask.ndim == 2 else mask  # (B, H, T, S)
+    if is_causal and n_queries > 1:
+        causal = causal_mask(n_queries, n_keys, device)
+        mask = mask & causal if mask.dtype == torch.bool else mask.masked_fill(~causal, -torch.inf)
+    if mask.dtype == torch.bool:
+        dead = ~mask.any(dim=-1, keepdim=True)
+        return Mask(tensor=mask | dead, dead=dead)
+    dead = (mask == -torch.inf).all(dim=-1, keepdim=True)
+    return Mask(tensor=mask.masked_fill(dead, 0.0), dead=dead)

@@ -1,0 +1,161 @@
+"""BoostedMultiheadAttention: ``torch.nn.MultiheadAttention``'s interface around a boosted layer.
+
+Its masks have its own convention, the opposite of the layers': a bool mask is True where attention is *not* allowed.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from boosted_attention.attention.config import LayerConfig
+from boosted_attention.attention.layer import AttentionLayer
+from boosted_attention.attention.trace import LayerTrace
+from boosted_attention.names import require
+
+
+class BoostedMultiheadAttention(nn.Module):
+    """Drop-in for ``nn.MultiheadAttention``, also as ``self_attn`` or ``multihead_attn`` of a transformer layer.
+
+    Self-attention (the same tensor as query, key and value) boosts as the paper does; otherwise every round's keys and
+    values come from ``key`` and ``value``, and only the query becomes the residual.
+
+    Args:
+        embed_dim, num_heads, dropout, bias, kdim, vdim, batch_first, device, dtype: as in ``nn.MultiheadAttention``.
+        add_bias_kv, add_zero_attn: accepted in their place, must be False.
+        n_rounds, gate, kv_source, residual, space, learner: as in ``BoostedAttention``.
+    """
+
+    # nn.TransformerEncoderLayer and nn.TransformerEncoder bypass self_attn.forward in eval mode unless these say that
+    # there is no packed projection to hand to their fused kernel.
+    in_proj_bias = None
+    _qkv_same_embed_dim = False
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        n_rounds: int = 2,
+        gate: str = "vector",
+        kv_source: str = "residual",
+        residual: str = "error",
+        space: str = "heads",
+        learner: str = "softmax",
+    ):
+        super().__init__()
+        require(not add_bias_kv, "add_bias_kv=True is not supported; use False")
+        require(not add_zero_attn, "add_zero_attn=True is not supported; use False")
+        self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
+        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
+        config = LayerConfig(
+            d_model=embed_dim,
+            n_heads=num_heads,
+            dropout=dropout,
+            bias=bias,
+            kdim=kdim,
+            vdim=vdim,
+            n_rounds=n_rounds,
+            gate=gate,
+            kv_source=kv_source,
+            residual=residual,
+            space=space,
+            learner=learner,
+        )
+        self.attention = AttentionLayer(config).to(device=device, dtype=dtype)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As ``nn.MultiheadAttention.forward``.
+
+        ``attn_mask`` always holds; ``is_causal`` without one makes self-attention causal. The weights are round 0's,
+        before dropout: (N, L, S), or (N, H, L, S) with ``average_attn_weights=False``; ``capture`` shows every round.
+        """
+        is_self = key is query and value is query and self.kdim == self.vdim == self.embed_dim
+        batched = query.ndim == 3
+        require(query.ndim in (2, 3), f"query has shape {tuple(query.shape)}; expected 2 (unbatched) or 3 dimensions")
+        query, key, value = (self._batch_first(t, batched) for t in (query, key, value))
+        if key_padding_mask is not None and not batched:
+            key_padding_mask = key_padding_mask[None]
+        mask = self._mask(attn_mask, key_padding_mask, query.shape[0], query.shape[1], key.shape[1])
+
+        trace = self.attention.trace
+        if need_weights and trace is None:
+            trace = LayerTrace()
+        y = self.attention(
+            query,
+            memory=None if is_self else (key, value),
+            mask=mask,
+            is_causal=is_causal and attn_mask is None,
+            trace=trace,
+        )
+        if not batched:
+            y = y[0]
+        elif not self.batch_first:
+            y = y.transpose(0, 1)
+        if not need_weights:
+            return y, None
+        assert trace is not None
+        weights = trace.rounds[0].weights  # (N, H, L, S)
+        assert weights is not None
+        weights = weights.mean(dim=1) if average_attn_weights else weights
+        return y, weights if batched else weights[0]
+
+    def _batch_first(self, t: Tensor, batched: bool) -> Tensor:
+        if not batched:
+            return t[None]
+        return t if self.batch_first else t.transpose(0, 1)
+
+    def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, batch: int, n_queries: int, n_keys: int):
+        """Both masks of nn.MultiheadAttention as one in the layers' convention, (N, H, L, S) or None."""
+        masks = []
+        if attn_mask is not None:
+            heads = (batch * self.num_heads, n_queries, n_keys)
+            require(
+                attn_mask.shape in (heads[1:], heads),
+                f"attn_mask has shape {tuple(attn_mask.shape)}; expected {heads[1:]} or {heads}",
+            )
+            masks.append(attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (batch, self.num_heads)))
+        if padding is not None:
+            require(
+                padding.shape == (batch, n_keys),
+                f"key_padding_mask has shape {tuple(padding.shape)}; expected {(batch, n_keys)}",
+            )
+            masks.append(padding[:, None, None, :])
+        for mask in masks:
+            require(
+                mask.dtype == torch.bool or mask.is_floating_point(),
+                f"mask has dtype {mask.dtype}; expected torch.bool (True = not allowed) or floating point",
+            )
+        if not masks:
+            return None
+        if all(mask.dtype == torch.bool for mask in masks):
+            forbidden = masks[0] if len(masks) == 1 else masks[0] | masks[1]
+            return ~forbidden
+        additive = [as_additive(mask) for mask in masks]
+        return additive[0] if len(additive) == 1 else additive[0] + additive[1]
+
+
+def as_additive(mask: Tensor) -> Tensor:
+    """0 where a True-is-forbidden mask allows, -inf where it does not; additive masks as they are."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=torch.get_default_dtype()).masked_fill(mask, -torch.inf)

@@ -1,0 +1,304 @@
+"""The oracle: every formula as loops and einsum, to be read beside the papers. Slow on purpose; right in float64.
+
+Nothing here uses the fast code: weights come by name from a state dict, heads are looped over, the attention matrix is
+built entry by entry of its definition. ``layer`` is Algorithm 1; the other functions are its base learners.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Weights = Mapping[str, Tensor]
+
+
+# --- one attention map -----------------------------------------------------------------------------------------------
+
+
+def attention_map(q: Tensor, k: Tensor, visible: Tensor, bias: Tensor, scale: float) -> Tensor:
+    """A_ts = exp(scale q_t.k_s + b_ts) / sum over visible s; a row that sees nothing is zero. (T, dh) -> (T, S)."""
+    scores = torch.einsum("td,sd->ts", q, k) * scale + bias
+    scores = torch.where(visible, scores, torch.zeros_like(scores))
+    top = torch.where(visible, scores, -torch.inf).amax(dim=1, keepdim=True).clamp_min(torch.finfo(q.dtype).min)
+    numerators = torch.where(visible, torch.exp(scores - top.detach()), torch.zeros_like(scores))
+    total = numerators.sum(dim=1, keepdim=True)
+    return numerators / torch.where(total == 0, torch.ones_like(total), total)
+
+
+def visibility(mask: Tensor | None, is_causal: bool, shape: tuple[int, int, int, int], like: Tensor):
+    """Who sees whom, and the additive part: two dense (B, H, T, S) tensors from SDPA's mask convention."""
+    n_queries, n_keys = shape[2:]
+    visible = torch.ones(shape, dtype=torch.bool)
+    bias = torch.zeros(shape, dtype=like.dtype)
+    if mask is not None and mask.dtype == torch.bool:
+        visible = mask.expand(shape).clone()
+    elif mask is not None:
+        visible = (mask > -torch.inf).expand(shape).clone()
+        bias = torch.where(visible, mask.to(like.dtype), torch.zeros((), dtype=like.dtype))
+    if is_causal:
+        for t in range(n_queries):
+            visible[:, :, t, t + 1 + n_keys - n_queries :] = False
+    return visible, bias
+
+
+def rotary(t: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """Turn the plane (i, i + dh/2) of row n by positions_n * theta^(-2i/dh): (S, dh) -> (S, dh)."""
+    half = t.shape[1] // 2
+    turned = []
+    for i in range(half):
+        angle = positions.to(t.dtype) * theta ** (-2 * i / t.shape[1])
+        turned.append(t[:, i] * angle.cos() - t[:, i + half] * angle.sin())
+    for i in range(half):
+        angle = positions.to(t.dtype) * theta ** (-2 * i / t.shape[1])
+        turned.append(t[:, i + half] * angle.cos() + t[:, i] * angle.sin())
+    return torch.stack(turned, dim=1)
+
+
+# --- one round of one batch row --------------------------------------------------------------------------------------
+
+
+class Row:
+    """One round on one batch row: its input z, its source of keys and values, its weights and what it may see."""
+
+    def __init__(self, options: dict[str, Any], weights: Weights, z: Tensor, key: Tensor, value: Tensor):
+        self.o, self.w, self.z = options, weights, z  # z: (T, D)
+        self.key, self.value = key, value  # (S, D)
+        self.dh: int = options["head_dim"]
+        self.visible: Tensor = options["visible"]  # (H, T, S)
+        self.bias: Tensor = options["bias"]
+        temperature = options["temperature"]
+        self.beta = weights["log_beta"].exp() if temperature == "learned" else 1.0
+        self.scale = {None: 1 / math.sqrt(self.dh), "learned": 1.0}.get(temperature, temperature)
+
+    def linear(self, name: str, t: Tensor) -> Tensor:
+        y = torch.einsum("sd,ed->se", t, self.w[f"{name}.weight"])
+        return y + self.w[f"{name}.bias"] if f"{name}.bias" in self.w else y
+
+    def projected(self, part: str, t: Tensor, widths: tuple[int, int, int]) -> Tensor:
+        """W_part t + b_part, from a fused qkv weight (rows q, k, v) or from weights of its own."""
+        if "qkv.weight" not in self.w:
+            return self.linear(part, t)
+        start = sum(widths["qkv".index(part) - n] for n in range(1, "qkv".index(part) + 1))
+        return self.linear("qkv", t)[:, start : start + widths["qkv".index(part)]]
+
+    def queries(self, z: Tensor, n: int, n_kv: int) -> list[Tensor]:
+        """q_1 .. q_n, each (T, dh), of a layer with n query heads and n_kv key heads."""
+        q = self.projected("q", z, (n * self.dh, n_kv * self.dh, n_kv * self.dh)) * self.beta
+        return [self.placed(q[:, i * self.dh : (i + 1) * self.dh]) for i in range(n)]
+
+    def keys(self, n: int, n_kv: int) -> list[Tensor]:
+        k = self.projected("k", self.key, (n * self.dh, n_kv * self.dh, n_kv * self.dh))
+        return [self.placed(k[:, i * self.dh : (i + 1) * self.dh]) for i in range(n_kv)]
+
+    def values(self, n: int, n_kv: int, width: int) -> list[Tensor]:
+        v = self.projected("v", self.value, (n * self.dh, n_kv * self.dh, n_kv * self.dh))
+        return [v[:, i * width : (i + 1) * width] for i in range(v.shape[1] // width)]
+
+    def placed(self, t: Tensor) -> Tensor:
+        theta = self.o["rope_theta"]
+        return t if theta is None else rotary(t, self.o["positions"], theta)
+
+    def map(self, q: Tensor, k: Tensor, head: int) -> Tensor:
+        return attention_map(q, k, self.visible[head], self.bias[head], self.scale)
+
+
+def softmax(row: Row) -> Tensor:
+    """Attn(z) = A V, head by head."""
+    return retrieve(row, row.z)
+
+
+def retrieve(row: Row, state: Tensor) -> Tensor:
+    """Attention with ``state`` as the query and the row's keys and values: one step of retrieval."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    q, k, v = row.queries(state, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
+    return torch.cat([row.map(q[i], k[i * h_kv // h], i) @ v[i * h_kv // h] for i in range(h)], dim=1)
+
+
+def twicing(row: Row) -> Tensor:
+    """(2A - A^2) V."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
+    heads = []
+    for i in range(h):
+        a = row.map(q[i], k[i * h_kv // h], i)  # (T, T)
+        heads.append((2 * a - a @ a) @ v[i * h_kv // h])
+    return torch.cat(heads, dim=1)
+
+
+def gated(row: Row, headwise: bool = False) -> Tensor:
+    """A V * sigmoid(z W_theta)."""
+    y, g = softmax(row), torch.sigmoid(row.linear("theta", row.z))
+    return y * (g.repeat_interleave(row.dh, dim=1) if headwise else g)
+
+
+def differential(row: Row) -> Tensor:
+    """RMSNorm((A_1 - lambda A_2) V) (1 - lambda_init), pair by pair."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    pairs, kv_pairs = h // 2, h_kv // 2
+    q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, 2 * row.dh)
+    start = 0.8 - 0.6 * math.exp(-0.3 * row.o["layer_index"])
+    lam = torch.exp(torch.dot(row.w["lambda_q1"], row.w["lambda_k1"]))
+    lam = lam - torch.exp(torch.dot(row.w["lambda_q2"], row.w["lambda_k2"])) + start
+    heads = []
+    for j in range(pairs):
+        g = j * kv_pairs // pairs
+        y = (row.map(q[2 * j], k[2 * g], 2 * j) - lam * row.map(q[2 * j + 1], k[2 * g + 1], 2 * j + 1)) @ v[g]
+        norm = torch.sqrt((y * y).mean(dim=1, keepdim=True) + 1e-5)
+        heads.append(y / norm * row.w["norm.weight"] * (1 - start))
+    return torch.cat(heads, dim=1)
+
+
+def differential_v2(row: Row) -> Tensor:
+    """A_even V - sigmoid(z W_lambda) A_odd V."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    widths = (2 * h * row.dh, h_kv * row.dh, h_kv * row.dh)
+    q, k, v = (row.projected(part, t, widths) for part, t in zip("qkv", (row.z, row.key, row.value), strict=True))
+    lam = torch.sigmoid(row.linear("lambda_proj", row.z))  # (T, H)
+    heads = []
+    for j in range(h):
+        g = slice((j * h_kv // h) * row.dh, (j * h_kv // h + 1) * row.dh)
+        maps = []
+        for i in (2 * j, 2 * j + 1):
+            q_i = row.placed(q[:, i * row.dh : (i + 1) * row.dh] * row.beta)
+            maps.append(row.map(q_i, row.placed(k[:, g]), j))
+        heads.append((maps[0] - lam[:, j : j + 1] * maps[1]) @ v[:, g])
+    return torch.cat(heads, dim=1)
+
+
+def hopfield(row: Row, n_steps: int, tol: float = 0.0) -> Tensor:
+    """z_{n+1} = Attn(query z_n) with keys and values fixed; each position stops when it rests."""
+    z = retrieve(row, row.z)
+    resting = [False] * z.shape[0]
+    for _ in range(n_steps - 1):
+        new = retrieve(row, z)
+        state = []
+        for t in range(z.shape[0]):
+            state.append(z[t] if resting[t] else new[t])
+            resting[t] = resting[t] or bool((new[t] - z[t]).norm() <= tol * new[t].norm())
+        z = torch.stack(state)
+    return z
+
+
+def equilibrium(row: Row, inject: bool, max_steps: int, tol: float) -> Tensor:
+    """The fixed point by sheer repetition, differentiated through every step: what implicit gradients must equal."""
+    z = retrieve(row, row.z)
+    for _ in range(max_steps):
+        z = retrieve(row, z + row.z if inject else z)
+    return z
+
+
+LEARNERS = {
+    "softmax": softmax,
+    "twicing": twicing,
+    "gated": gated,
+    "gated-headwise": lambda row: gated(row, headwise=True),
+    "differential": differential,
+    "differential-v2": differential_v2,
+    "hopfield": hopfield,
+    "equilibrium": equilibrium,
+}
+
+
+# --- the layer: Algorithm 1 ------------------------------------------------------------------------------------------
+
+
+def gate_value(kind: str, w: Weights, estimate: Tensor, correction: Tensor) -> Tensor:
+    """g(F, c) for one batch row, (T, D)."""
+
+    def linear(name: str, t: Tensor) -> Tensor:
+        y = torch.einsum("sd,ed->se", t, w[f"{name}.weight"])
+        return y + w[f"{name}.bias"] if f"{name}.bias" in w else y
+
+    both = torch.cat([estimate, correction], dim=1)
+    if kind == "none":
+        return torch.ones_like(correction)
+    if kind == "scalar":
+        return torch.ones_like(correction) / (1 + torch.exp(-w["logit"]))
+    if kind == "vector":
+        return 1 / (1 + torch.exp(-linear("proj", both)))
+    hidden = linear("hidden", both)
+    hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2.0)))
+    return 1 / (1 + torch.exp(-linear("proj", hidden)))
+
+
+def layer(
+    config: Any,
+    weights: Weights,
+    x: Tensor,
+    *,
+    memory: Tensor | tuple[Tensor, Tensor] | None = None,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+    positions: Tensor | None = None,
+) -> Tensor:
+    """Algorithm 1 for a layer of the given ``LayerConfig`` and state dict, batch row by batch row."""
+    key, value = memory if isinstance(memory, tuple) else (memory, memory)
+    n_keys = x.shape[1] if key is None else key.shape[1]
+    visible, bias = visibility(mask, is_causal, (x.shape[0], config.n_heads, x.shape[1], n_keys), x)
+    if positions is None:
+        positions = torch.arange(x.shape[1])
+    outputs = []
+    for b in range(x.shape[0]):
+        options = {
+            "n_heads": config.n_heads,
+            "head_dim": config.head_dim or config.d_model // config.n_heads,
+            "rope_theta": config.rope_theta,
+            "temperature": config.temperature,
+            "layer_index": config.layer_index,
+            "visible": visible[b],
+            "bias": bias[b],
+            "positions": positions if positions.ndim == 1 else positions[b],
+        }
+        source = None if key is None or value is None else (key[b], value[b])
+        outputs.append(one_sequence(config, weights, x[b], source, options))
+    y = torch.stack(outputs) if outputs else x
+    if "out.weight" in weights:
+        y = torch.einsum("btd,ed->bte", y, weights["out.weight"]) + weights.get("out.bias", 0.0)
+    return y
+
+
+def one_sequence(
+    config: Any, weights: Weights, x: Tensor, memory: tuple[Tensor, Tensor] | None, options: dict[str, Any]
+) -> Tensor:
+    """The rounds of Algorithm 1 on one sequence, (T, D) -> (T, D)."""
+    learner = LEARNERS[config.learner]
+    estimate = torch.zeros_like(x)
+    for m in range(config.n_rounds):
+        z = x
+        if m > 0:
+            z = {"error": x - estimate, "input": x, "estimate": estimate}[config.residual]
+        w = within(weights, f"rounds.{m}.")
+        key, value = memory or ((z, z) if config.kv_source == "residual" else (x, x))
+        if config.kv_source == "shared" and m > 0:
+            w = {**shared_projections(weights, config, options["head_dim"]), **w}
+        row = Row({**options, "n_kv_heads": config.kv_heads[m]}, w, z, key, value)
+        correction = learner(row, **config.learner_options)
+        if config.space == "output":
+            correction = row.linear("out", correction)
+        if m == 0:
+            estimate = correction
+        else:
+            gate = gate_value(config.gate, within(weights, f"gates.{m - 1}."), estimate, correction)
+            estimate = estimate + gate * correction
+    return estimate
+
+
+def within(weights: Weights, prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+
+
+def shared_projections(weights: Weights, config: Any, head_dim: int) -> dict[str, Tensor]:
+    """Round 0's key and value projections under names of their own, for a later round that shares them."""
+    shared = {}
+    for name in ("weight", "bias"):
+        if f"rounds.0.qkv.{name}" in weights:
+            rows = weights[f"rounds.0.qkv.{name}"]
+            kv = config.kv_heads[0] * head_dim
+            shared[f"k.{name}"], shared[f"v.{name}"] = rows[-2 * kv : -kv], rows[-kv:]
+        elif f"rounds.0.k.{name}" in weights:
+            shared[f"k.{name}"], shared[f"v.{name}"] = weights[f"rounds.0.k.{name}"], weights[f"rounds.0.v.{name}"]
+    return shared

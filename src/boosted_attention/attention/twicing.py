@@ -1,0 +1,39 @@
+"""Twicing attention: smooth, then smooth what the smoothing lost, with the same map.
+
+    y = A V + A (V - A V) = (2A - A^2) V
+
+Two kernel calls with the same q and k. With a cache, past positions need their u_j = v_j - (A V)_j, one tensor more.
+A is square by construction, so there is no cross-attention form. In training each pass draws its own dropout mask: one
+shared mask would bias the diagonal terms of A^2.
+
+Reference: Abdullaev and Nguyen, "Transformer Meets Twicing", ICLR 2025; Tukey, "Exploratory Data Analysis", 1977.
+"""
+
+from typing import Unpack
+
+from torch import Tensor
+
+from boosted_attention.attention.config import CommonOptions, LayerConfig
+from boosted_attention.attention.kernels import repeat_heads
+from boosted_attention.attention.layer import AttentionLayer
+from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner, merge_heads
+
+
+class TwicingLearner(SoftmaxLearner):
+    needs_square_map = True
+
+    def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
+        y = call.attention(q, k, v, self.scale)  # (B, H, T, dh): A V
+        own = v[:, :, v.shape[2] - q.shape[2] :]  # values at the query positions
+        u = call.remember("u", repeat_heads(own, self.n_heads) - y)  # (B, H, S, dh): V - A V, one per query head
+        return merge_heads(y + call.attention(q, repeat_heads(k, self.n_heads).expand_as(u), u, self.scale))
+
+
+LEARNERS["twicing"] = TwicingLearner
+
+
+class TwicingAttention(AttentionLayer):
+    """(2A - A^2) V, projected out; no parameters beyond standard attention's. Refuses ``memory``."""
+
+    def __init__(self, d_model: int, n_heads: int, **common: Unpack[CommonOptions]):
+        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, learner="twicing", **common))
