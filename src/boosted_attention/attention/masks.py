@@ -16,8 +16,8 @@ from boosted_attention.names import require
 class Mask(NamedTuple):
     """One form for every kernel. In ``tensor`` every row is open somewhere; ``dead`` marks the rows to zero afterwards."""
 
-    tensor: Tensor | None = None  # bool or additive, broadcasts to (B, H, T, S)
-    dead: Tensor | None = None  # bool, broadcasts to (B, H, T, 1)
+    tensor: Tensor | None = None  # bool or additive, four dimensions that broadcast to (B, H, T, S)
+    dead: Tensor | None = None  # bool, four dimensions that broadcast to (B, H, T, 1)
     is_causal: bool = False  # square and causal, left to the kernel so that no (T, S) tensor exists
 
 
@@ -41,7 +41,7 @@ def build_mask(
             return Mask()
         if n_queries == n_keys:
             return Mask(is_causal=True)
-        return Mask(tensor=causal_mask(n_queries, n_keys, device))
+        return Mask(tensor=causal_mask(n_queries, n_keys, device)[None, None])
 
     full = (batch, n_heads, n_queries, n_keys)
     require(

@@ -169,7 +169,7 @@ def differential_v2(row: Row) -> Tensor:
     return torch.cat(heads, dim=1)
 
 
-def hopfield(row: Row, n_steps: int, tol: float = 0.0) -> Tensor:
+def hopfield(row: Row, n_steps: int = 3, tol: float = 0.0) -> Tensor:
     """z_{n+1} = Attn(query z_n) with keys and values fixed; each position stops when it rests."""
     z = retrieve(row, row.z)
     resting = [False] * z.shape[0]
@@ -183,7 +183,7 @@ def hopfield(row: Row, n_steps: int, tol: float = 0.0) -> Tensor:
     return z
 
 
-def equilibrium(row: Row, inject: bool, max_steps: int, tol: float) -> Tensor:
+def equilibrium(row: Row, inject: bool = True, max_steps: int = 100, tol: float = 1e-6) -> Tensor:
     """The fixed point by sheer repetition, differentiated through every step: what implicit gradients must equal."""
     z = retrieve(row, row.z)
     for _ in range(max_steps):

@@ -1,0 +1,3 @@
+from boosted_attention.cli.main import main
+
+main()

@@ -1,0 +1,159 @@
+"""Checks any layer can be put to, on any device: parity with the oracle, causality, cached decoding.
+
+The tests and ``boosted-attention check`` share them, so a user's machine is held to what the tests hold.
+
+**The error bound.** A fast path in some dtype may differ from the float64 oracle by at most twice what the plain
+formula in that same dtype differs, plus 4 ulp of the tensor's largest entry; on average by 1.5 times plus 1 ulp. One
+bound for every variant and shape, on the output, on each input's gradient and on the gradient of the weights as one
+vector (the gradient of a single scalar weight is one sum with cancellation; the ratio of two such rounding errors has
+no bound). In float64 the bound is 1e-10, absolute, for every tensor on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from boosted_attention.attention import reference
+from boosted_attention.attention.cache import KVCache
+from boosted_attention.attention.layer import AttentionLayer
+
+FLOAT64_BOUND = 1e-10
+MASK_KINDS = ("none", "causal", "bool", "additive", "padding", "heads", "bool+causal", "additive+causal")
+
+# Few enough steps to be quick, enough for a fixed point to float64 accuracy at the default initialisation.
+CHECK_OPTIONS: dict[str, dict[str, Any]] = {"equilibrium": {"max_steps": 40, "tol": 0.0}}
+
+
+@dataclass(frozen=True)
+class TensorError:
+    """How far one tensor, an output or a gradient, is from the oracle, and how far the plain formula is."""
+
+    name: str
+    dtype: torch.dtype
+    largest: float  # of the oracle's entries
+    max: float
+    mean: float
+    plain_max: float
+    plain_mean: float
+
+    @property
+    def ok(self) -> bool:
+        if self.dtype == torch.float64:
+            return self.max <= FLOAT64_BOUND
+        ulp = torch.finfo(self.dtype).eps * self.largest
+        return self.max <= 2 * self.plain_max + 4 * ulp and self.mean <= 1.5 * self.plain_mean + ulp
+
+
+def against_oracle(layer: AttentionLayer, x: Tensor, **call: Any) -> list[TensorError]:
+    """Compare output and every gradient (input, memory, learned mask, each weight) with the float64 oracle."""
+    dtype, parameters = x.dtype, dict(layer.named_parameters())
+    memory, mask = call.get("memory"), call.get("mask")
+    inputs = {"x": x}
+    if isinstance(memory, tuple):
+        inputs["key"], inputs["value"] = memory
+    elif memory is not None:
+        inputs["memory"] = memory
+    if mask is not None and mask.requires_grad:  # a learned bias; the fused kernel is only for masks without gradient
+        inputs["mask"] = mask
+    leaves = {name: t.detach().requires_grad_() for name, t in inputs.items()}
+    y = layer(leaves["x"], **_substitute(call, leaves))
+    upstream = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+    got = _with_gradients(y, {**leaves, **parameters}, upstream)
+
+    def oracle(precision: torch.dtype) -> dict[str, Tensor]:
+        lifted = {n: t.detach().cpu().to(precision).requires_grad_() for n, t in {**inputs, **parameters}.items()}
+        weights = {name: lifted[name] for name in parameters}
+        rest = {n: v.cpu() if isinstance(v, Tensor) else v for n, v in _substitute(call, lifted).items()}
+        return _with_gradients(reference.layer(layer.config, weights, lifted["x"], **rest), lifted, upstream)
+
+    exact = oracle(torch.float64)
+    if dtype == torch.float64:
+        return [measure(name, got[name], true, true) for name, true in exact.items()]
+    plain = oracle(dtype)
+    separate = [measure(n, got[n], exact[n], plain[n]) for n in exact if n.removeprefix("d ") not in parameters]
+    joined = [torch.cat([t[f"d {n}"].cpu().double().flatten() for n in parameters]) for t in (got, exact, plain)]
+    return [*separate, measure("d weights", *joined, dtype=dtype)]
+
+
+def measure(
+    name: str, got: Tensor, exact: Tensor, plain: Tensor, dtype: torch.dtype | None = None
+) -> TensorError:
+    ours, theirs = ((t.cpu().double() - exact).abs() for t in (got, plain))
+    return TensorError(
+        name=name,
+        dtype=dtype or got.dtype,
+        largest=float(exact.abs().max()),
+        max=float(ours.max()),
+        mean=float(ours.mean()),
+        plain_max=float(theirs.max()),
+        plain_mean=float(theirs.mean()),
+    )
+
+
+def _substitute(call: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The call's keywords with tensors exchanged for the given leaves."""
+    call = {name: tensors.get(name, value) for name, value in call.items()}
+    if "key" in tensors:
+        call["memory"] = (tensors["key"], tensors["value"])
+    return call
+
+
+def _with_gradients(y: Tensor, leaves: dict[str, Tensor], upstream: Tensor) -> dict[str, Tensor]:
+    gradients = torch.autograd.grad(y, list(leaves.values()), upstream.to(y.device, y.dtype), materialize_grads=True)
+    named = {f"d {name}": g for name, g in zip(leaves, gradients, strict=True)}
+    return {"output": y.detach(), **named}
+
+
+def causality_violation(layer: AttentionLayer, x: Tensor, positions: Sequence[int]) -> str | None:
+    """Disturb each of ``positions``; None if the past stays bit-identical and its gradient there is exactly zero."""
+    x = x.detach().requires_grad_()
+    y = layer(x, is_causal=True)
+    for s in positions:
+        with torch.no_grad():
+            disturbed = x.clone()
+            disturbed[:, s] += 3.0
+            if not torch.equal(layer(disturbed, is_causal=True)[:, :s], y[:, :s]):
+                return f"changing position {s} changes the past"
+        if s > 0:
+            (gradient,) = torch.autograd.grad(y[:, :s].sum(), x, retain_graph=True)
+            if gradient[:, s:].abs().max() != 0:
+                return f"positions before {s} have a gradient to it or later ones"
+    return None
+
+
+@torch.no_grad()
+def cached_error(layer: AttentionLayer, x: Tensor, chunks: Sequence[int], max_len: int | None = None) -> float:
+    """Largest difference between decoding x in ``chunks`` through a cache and one full causal pass."""
+    assert sum(chunks) == x.shape[1]
+    full = layer(x, is_causal=True)
+    cache = KVCache(max_len=max_len)
+    pieces = [layer(piece, is_causal=True, cache=cache) for piece in x.split(list(chunks), dim=1)]
+    return float((torch.cat(pieces, dim=1) - full).abs().max())
+
+
+def sample_call(kind: str, batch: int, n_heads: int, length: int, dtype: torch.dtype, seed: int = 0) -> dict[str, Any]:
+    """Random masking of one of MASK_KINDS, as keywords of a layer's call. Some rows see nothing."""
+    draw = torch.Generator().manual_seed(seed)
+    shape = (batch, 1, length, length)
+    if kind == "none":
+        return {}
+    if kind == "causal":
+        return {"is_causal": True}
+    if kind == "padding":  # left padding of a different length per row
+        start = torch.randint(0, length, (batch,), generator=draw)
+        return {"mask": (torch.arange(length) >= start[:, None])[:, None, None], "is_causal": True}
+    if kind == "heads":
+        return {"mask": torch.rand(batch, n_heads, length, length, generator=draw) > 0.4}
+    mask = torch.rand(shape, generator=draw) > 0.4
+    mask[:, :, :: max(2, length // 3)] = False  # these queries see nothing
+    if kind.startswith("additive"):
+        bias = torch.randn(shape, generator=draw, dtype=torch.float64).to(dtype)
+        mask = bias.masked_fill(~mask, -torch.inf)
+    return {"mask": mask, "is_causal": kind.endswith("+causal")}
+
+

@@ -1,0 +1,89 @@
+"""One catalog entry put to every check, on a device of the user's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from boosted_attention.attention.catalog import attention_layer
+from boosted_attention.attention.checks import (
+    CHECK_OPTIONS,
+    FLOAT64_BOUND,
+    against_oracle,
+    cached_error,
+    causality_violation,
+    sample_call,
+)
+from boosted_attention.names import require
+
+FLOAT32_CACHE_BOUND = 1e-4  # where a device has no float64, chunked and full passes may round differently
+D_MODEL, N_HEADS, BATCH = 32, 4, 2
+
+
+@dataclass
+class LayerReport:
+    """Largest error against the oracle per dtype, causality, cached decoding, and what failed."""
+
+    errors: dict[torch.dtype, float] = field(default_factory=dict)
+    causal: bool = True
+    cached: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    @property
+    def why(self) -> str:
+        return "; ".join(self.problems)
+
+
+def usable_dtypes(device: str) -> list[torch.dtype]:
+    """The dtypes of the check that the device has; ValueError if there is no such device here."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f"--device {device!r} cannot be used: {reason}") from None
+    dtypes = []
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        try:
+            torch.ones(1, device=device, dtype=dtype).sum().item()
+        except (RuntimeError, TypeError):
+            continue
+        dtypes.append(dtype)
+    require(bool(dtypes), f"--device {device!r} has none of float64, float32, bfloat16")
+    return dtypes
+
+
+def check_layer(name: str, device: str, dtypes: list[torch.dtype], length: int, seed: int) -> LayerReport:
+    """Parity in every dtype, then causality and cached decoding in the most precise one."""
+    report = LayerReport()
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(BATCH, length, D_MODEL, generator=generator, dtype=torch.float64)
+    for dtype in dtypes:
+        layer = _build(name, seed).to(device, dtype)
+        errors = []
+        for kind in ("none", "causal", "padding"):
+            call = sample_call(kind, BATCH, N_HEADS, length, dtype, seed)
+            call = {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in call.items()}
+            errors += against_oracle(layer, x.to(device, dtype), **call)
+        report.errors[dtype] = max(error.max for error in errors)
+        report.problems += [f"{error.name} in {dtype} off by {error.max:.1e}" for error in errors if not error.ok]
+    layer, x = _build(name, seed).to(device, dtypes[0]), x.to(device, dtypes[0])
+    violation = causality_violation(layer, x, positions=range(0, length, max(1, length // 8)))
+    if violation is not None:
+        report.causal = False
+        report.problems.append(violation)
+    first = length // 2
+    report.cached = cached_error(layer, x, [first, length - first - 1, 1], max_len=length)
+    if report.cached > (FLOAT64_BOUND if dtypes[0] == torch.float64 else FLOAT32_CACHE_BOUND):
+        report.problems.append(f"cached decoding off by {report.cached:.1e}")
+    return report
+
+
+def _build(name: str, seed: int):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return attention_layer(name, d_model=D_MODEL, n_heads=N_HEADS, **CHECK_OPTIONS.get(name, {}))

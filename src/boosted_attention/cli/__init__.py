@@ -1,0 +1,1 @@
+"""The command ``boosted-attention``: one file per subcommand, heavy imports inside."""

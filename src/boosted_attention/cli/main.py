@@ -1,0 +1,92 @@
+"""The command line's front door: finds the subcommand, and turns bad input into one line and exit code 2."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from boosted_attention.names import nearest
+
+PROGRAM = "boosted-attention"
+COMMANDS = {
+    "check": "run every layer's parity, causality and cache checks on this machine",
+}
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run one subcommand; exit 0 when all is well, 1 when what it checks fails, 2 for bad input."""
+    args = list(sys.argv[1:] if args is None else args)
+    if not args or args[0] in ("-h", "--help"):
+        print(usage())
+        sys.exit(0)
+    if args[0] == "--version":
+        from boosted_attention import __version__
+
+        print(f"{PROGRAM} {__version__}")
+        sys.exit(0)
+    name = args[0]
+    if name not in COMMANDS:
+        fail(f"no command {name!r}{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)})")
+    command = importlib.import_module(f"boosted_attention.cli.{name}")
+    options = parse(command.run, f"{PROGRAM} {name}", args[1:])
+    try:
+        code = options()
+    except ValueError as error:
+        fail(str(error))
+    sys.exit(code)
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    return "\n".join(
+        [
+            f"usage: {PROGRAM} COMMAND [OPTIONS]",
+            "",
+            "Attention layers that correct their own errors.",
+            "",
+            *lines,
+            "",
+            f"{PROGRAM} COMMAND --help explains a command. Example: {PROGRAM} check",
+        ]
+    )
+
+
+def parse(run: Callable[..., int], program: str, args: list[str]) -> Callable[[], int]:
+    """The call ``run`` with its options taken from the command line."""
+    import functools
+
+    import tyro
+
+    @functools.wraps(run)
+    def bind(*positional: Any, **options: Any) -> Callable[[], int]:
+        return functools.partial(run, *positional, **options)
+
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(bind, prog=program, args=args)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        fail(one_line(complaint.getvalue()))
+
+
+def one_line(box: str) -> str:
+    """What tyro's boxed complaint says: its first section, and the option it would have suggested."""
+    lines = [line.strip(" │") for line in box.splitlines()[1:]]
+    end = next((i for i, line in enumerate(lines) if line.startswith(("─", "╰"))), len(lines))
+    message = " ".join(lines[:end])
+    if "Perhaps you meant:" in lines:
+        suggestion = lines[lines.index("Perhaps you meant:") + 1]
+        message += f"; did you mean {suggestion.split()[0]}?"
+    return message
+
+
+def fail(message: str) -> NoReturn:
+    print(f"{PROGRAM}: {message}", file=sys.stderr)
+    sys.exit(2)

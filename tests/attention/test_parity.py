@@ -1,0 +1,154 @@
+"""Every fast path against the slow oracle: outputs and all gradients."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boosted_attention import BoostedAttention, list_attention
+from boosted_attention.attention.checks import CHECK_OPTIONS, MASK_KINDS, against_oracle, sample_call
+from boosted_attention.attention.config import LayerConfig
+from boosted_attention.attention.layer import AttentionLayer
+from tests.conftest import D_MODEL, N_HEADS, build, randn
+
+GRID = [
+    (name, length, n_kv_heads, kind)
+    for name in list_attention()
+    for length in (1, 2, 63, 111)
+    for n_kv_heads in (N_HEADS, 2)
+    for kind in MASK_KINDS
+] + [(name, 256, 2, kind) for name in list_attention() for kind in ("causal", "padding")]
+
+
+def belongs_to_short_grid(name: str, length: int, n_kv_heads: int, kind: str) -> bool:
+    if length >= 111:
+        return n_kv_heads == 2 and kind == "causal" and (length == 111 or name == "boosted")
+    return n_kv_heads == 2 if length == 63 else n_kv_heads == N_HEADS
+
+
+def pytest_generate_tests(metafunc):
+    if metafunc.function is test_float64:
+        grid = GRID if metafunc.config.getoption("--full") else [case for case in GRID if belongs_to_short_grid(*case)]
+        metafunc.parametrize(("name", "length", "n_kv_heads", "kind"), grid)
+
+
+def assert_exact(layer, x, **call):
+    errors = against_oracle(layer, x, **call)
+    wrong = [error for error in errors if not error.ok]
+    assert not wrong, wrong
+    return errors
+
+
+def test_float64(name, length, n_kv_heads, kind):
+    layer = build(name, n_kv_heads=n_kv_heads)
+    errors = assert_exact(layer, randn(2, length, D_MODEL), **sample_call(kind, 2, N_HEADS, length, torch.float64))
+    assert len(errors) == 2 + len(list(layer.parameters()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", list_attention())
+def test_lower_precision_is_as_good_as_the_plain_formula(name, dtype, full):
+    lengths, kinds = ((1, 2, 63, 111), MASK_KINDS) if full else ((2, 63), ("causal", "additive", "padding"))
+    for length in lengths:
+        for kind in kinds:
+            layer = build(name, dtype, n_kv_heads=2)
+            x = randn(2, length, D_MODEL, dtype=dtype)
+            assert_exact(layer, x, **sample_call(kind, 2, N_HEADS, length, dtype))
+
+
+LEARNERS = ["softmax", "twicing", "gated", "gated-headwise", "differential", "differential-v2", "hopfield", "equilibrium"]
+
+
+@st.composite
+def any_layer(draw) -> LayerConfig:
+    learner = draw(st.sampled_from(LEARNERS))
+    iterated = learner in ("hopfield", "equilibrium")
+    n_heads = draw(st.sampled_from([2, 4]))
+    n_rounds = draw(st.integers(1, 3))
+    space = draw(st.sampled_from(["heads", "output"]))
+    kv_source = draw(st.sampled_from(["residual", "input", "shared"]))
+    even = [n for n in (1, 2, 4) if n_heads % n == 0 and (learner != "differential" or n % 2 == 0)]
+    if kv_source == "shared":
+        n_kv_heads = draw(st.sampled_from([None, *even]))
+    else:
+        n_kv_heads = tuple(draw(st.sampled_from(even)) for _ in range(n_rounds))
+    # A learned inverse temperature starts at 2, where iteration need not contract.
+    temperatures = [None] if learner == "equilibrium" else [None, 0.7, "learned"]
+    return LayerConfig(
+        d_model=8 * n_heads,
+        n_heads=n_heads,
+        n_rounds=n_rounds,
+        gate=draw(st.sampled_from(["none", "scalar", "vector", "mlp"])),
+        kv_source=kv_source,
+        residual=draw(st.sampled_from(["error", "input", "estimate"])),
+        space=space,
+        learner=learner,
+        learner_options=CHECK_OPTIONS.get(learner, {}),
+        n_kv_heads=n_kv_heads,
+        head_dim=draw(st.sampled_from([4, 6])) if space == "output" and not iterated else None,
+        rope_theta=draw(st.sampled_from([None, 100.0])),
+        temperature=draw(st.sampled_from(temperatures)),
+        out=space == "output" or draw(st.booleans()),
+        layer_index=draw(st.integers(0, 3)),
+        bias=draw(st.booleans()),
+    )
+
+
+@st.composite
+def any_case(draw):
+    config = draw(any_layer())
+    length, batch = draw(st.integers(1, 9)), draw(st.integers(1, 3))
+    seed = draw(st.integers(0, 2**16))
+    call = sample_call(draw(st.sampled_from(MASK_KINDS)), batch, config.n_heads, length, torch.float64, seed)
+    if config.rope_theta is not None and draw(st.booleans()):
+        call["positions"] = torch.randint(0, 50, (batch, length), generator=torch.Generator().manual_seed(seed))
+    return config, batch, length, call
+
+
+def check_random_layers(count: int) -> None:
+    @settings(max_examples=count)
+    @given(any_case())
+    def check(case):
+        config, batch, length, call = case
+        torch.manual_seed(length)
+        assert_exact(AttentionLayer(config).double(), randn(batch, length, config.d_model), **call)
+
+    check()
+
+
+def test_any_combination_of_options(full):
+    check_random_layers(1000 if full else 120)
+
+
+@pytest.mark.parametrize("kind", ["none", "bool", "additive", "heads"])
+@pytest.mark.parametrize("name", [name for name in list_attention() if name != "twicing"])
+def test_memory(name, kind):
+    layer, x = build(name, n_kv_heads=2), randn(2, 5, D_MODEL)
+    call = sample_call(kind, 2, N_HEADS, 7, torch.float64)
+    if "mask" in call:
+        call["mask"] = call["mask"][:, :, 1:6]
+    call.pop("is_causal", None)
+    pair = assert_exact(layer, x, memory=(randn(2, 7, D_MODEL), randn(2, 7, D_MODEL)), **call)
+    assert {"d key", "d value"} <= {error.name for error in pair}
+    assert_exact(layer, x, memory=randn(2, 7, D_MODEL), **call)
+
+
+@pytest.mark.parametrize("name", ["standard", "boosted", "differential-v2"])
+def test_learned_bias_gets_its_gradient(name):
+    bias = randn(1, N_HEADS, 6, 6).requires_grad_()
+    errors = assert_exact(build(name), randn(2, 6, D_MODEL), mask=bias)
+    assert "d mask" in {error.name for error in errors}
+
+
+@pytest.mark.parametrize("gate", ["none", "scalar", "vector", "mlp"])
+@pytest.mark.parametrize("n_rounds", [2, 4])
+def test_gates_and_rounds(gate, n_rounds):
+    layer = BoostedAttention(D_MODEL, N_HEADS, n_rounds=n_rounds, gate=gate).double()
+    assert_exact(layer, randn(2, 9, D_MODEL), is_causal=True)
+
+
+@pytest.mark.parametrize("name", list_attention())
+def test_explicit_kernel(name):
+    layer = build(name, n_kv_heads=2)
+    layer.kernel = "explicit"
+    assert_exact(layer, randn(2, 17, D_MODEL), **sample_call("padding", 2, N_HEADS, 17, torch.float64))

@@ -1,0 +1,45 @@
+import os
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from boosted_attention import AttentionLayer, attention_layer
+from boosted_attention.attention.checks import CHECK_OPTIONS
+
+D_MODEL, N_HEADS = 32, 4
+
+# Random drawing is fixed: a failure is found again by the next run.
+settings.register_profile(
+    "exact", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+settings.load_profile("exact")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="all grids and counts at full size")
+
+
+def pytest_configure(config):
+    torch.set_num_threads(1)  # the workers share the cores
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def full(request) -> bool:
+    return request.config.getoption("--full")
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def build(name: str, dtype: torch.dtype = torch.float64, **options) -> AttentionLayer:
+    """A small layer of the catalog, with an even number of pairs so that every variant accepts it."""
+    options = {"d_model": D_MODEL, "n_heads": N_HEADS, **CHECK_OPTIONS.get(name, {}), **options}
+    return attention_layer(name, **options).to(dtype)
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(*shape, dtype=dtype)
