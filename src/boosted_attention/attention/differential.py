@@ -48,10 +48,11 @@ class DifferentialLearner(SoftmaxLearner):
         k, v = self._per_map(k, 2), self._per_map(v, 1).repeat_interleave(2, dim=1)  # (B, H, S, dh), (B, H, S, 2dh)
         # A fused kernel needs values as wide as queries: one call per half.
         halves = [call.attention(q, k, half, self.scale) for half in v.chunk(2, dim=-1)]
-        y = torch.cat(halves, dim=-1).unflatten(1, (self.n_pairs, 2))  # (B, H/2, 2, T, 2dh)
         lam = self.lambda_value()
         call.note(**{"lambda": lam})
-        y = self.norm(y[:, :, 0] - lam.to(y.dtype) * y[:, :, 1]) * (1 - self.lambda_init)  # (B, H/2, T, 2dh)
+        y = torch.cat(halves, dim=-1).to(lam.dtype)  # under autocast the difference and its norm stay in float32
+        y = y.unflatten(1, (self.n_pairs, 2))  # (B, H/2, 2, T, 2dh)
+        y = self.norm(y[:, :, 0] - lam * y[:, :, 1]) * (1 - self.lambda_init)  # (B, H/2, T, 2dh)
         return merge_heads(y)
 
     def lambda_value(self) -> Tensor:

@@ -57,11 +57,12 @@ class EquilibriumLearner(SoftmaxLearner):
             rest, steps, converged = iterate(step, first, self.max_steps - 1, self.tol)
         call.note(steps=steps + 1, converged=converged)
 
-        value = step(rest)  # f(z*), differentiable in x and in the weights
+        at_rest = query(rest)
+        value = merge_heads(call.attention(at_rest, k, v, self.scale))  # f(z*), differentiable in x and the weights
         if not torch.is_grad_enabled():
             return value
-        with torch.no_grad():
-            jacobian = self.jacobian(query(rest), k, v, angles, call)  # (B, T, D, D)
+        with torch.no_grad(), torch.autocast(z.device.type, enabled=False):  # a solve wants float32
+            jacobian = self.jacobian(at_rest, k, v, angles, call)  # (B, T, D, D)
             system = torch.eye(jacobian.shape[-1], dtype=jacobian.dtype, device=jacobian.device) - jacobian
         change = (value - rest).to(system.dtype)
         implicit = torch.linalg.solve_ex(system, change[..., None]).result[..., 0].to(value.dtype)  # (I - J)^{-1} df

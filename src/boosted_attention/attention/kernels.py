@@ -41,15 +41,16 @@ def explicit(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, dropout:
     dtype, n_heads = q.dtype, q.shape[1]
     work = torch.promote_types(dtype, torch.float32)
     k, v = repeat_heads(k, n_heads), repeat_heads(v, n_heads)
-    scores = (q.to(work) * scale) @ k.to(work).transpose(-2, -1)  # (B, H, T, S)
     bias = causal_mask(q.shape[2], k.shape[2], q.device)[None, None] if mask.is_causal else mask.tensor
-    if bias is not None:
-        bias = repeat_heads(bias, n_heads)
-        scores = scores.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else scores + bias.to(work)
-    weights = scores.softmax(dim=-1)
-    if mask.dead is not None:
-        weights = weights.masked_fill(repeat_heads(mask.dead, n_heads), 0.0)
-    y = functional.dropout(weights, dropout) @ v.to(work)  # (B, H, T, dh)
+    with torch.autocast(q.device.type, enabled=False):
+        scores = (q.to(work) * scale) @ k.to(work).transpose(-2, -1)  # (B, H, T, S)
+        if bias is not None:
+            bias = repeat_heads(bias, n_heads)
+            scores = scores.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else scores + bias.to(work)
+        weights = scores.softmax(dim=-1)
+        if mask.dead is not None:
+            weights = weights.masked_fill(repeat_heads(mask.dead, n_heads), 0.0)
+        y = functional.dropout(weights, dropout) @ v.to(work)  # (B, H, T, dh)
     return y.to(dtype), weights
 
 

@@ -1,0 +1,130 @@
+"""Cached decoding equals the full forward, however the sequence is cut."""
+
+import pytest
+import torch
+
+from boosted_attention import KVCache, list_attention, padding_mask
+from boosted_attention.attention.checks import cached_error
+from tests.conftest import D_MODEL, build, randn
+
+LENGTH = 13
+CUTS = {"tokens": [1] * 13, "prefill then tokens": [9, 1, 1, 1, 1], "chunks": [2, 5, 1, 4, 1]}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("rope_theta", [None, 1e4])
+@pytest.mark.parametrize("max_len", [None, 20])
+@pytest.mark.parametrize("name", list_attention())
+def test_cached_equals_full(name, cut, rope_theta, max_len):
+    layer = build(name, rope_theta=rope_theta, n_kv_heads=2)
+    assert cached_error(layer, randn(3, LENGTH, D_MODEL), CUTS[cut], max_len) < 1e-10
+
+
+@pytest.mark.parametrize("name", list_attention())
+@torch.no_grad()
+def test_left_padded_batch(name):
+    """Each row decodes as it would alone, without its padding."""
+    layer, x = build(name, rope_theta=1e4), randn(3, LENGTH, D_MODEL)
+    padding = torch.tensor([0, 4, 7])
+    real = torch.arange(LENGTH) >= padding[:, None]  # (B, S)
+    positions = (torch.arange(LENGTH) - padding[:, None]).clamp_min(0)
+    cache, done, pieces = KVCache(), 0, []
+    for piece in x.split([8, 1, 3, 1], dim=1):
+        seen = slice(done, done + piece.shape[1])
+        done = seen.stop
+        mask = padding_mask(real[:, :done])
+        pieces.append(layer(piece, is_causal=True, mask=mask, positions=positions[:, seen], cache=cache))
+    y = torch.cat(pieces, dim=1)
+    for row, start in enumerate(padding.tolist()):
+        alone = layer(x[row : row + 1, start:], is_causal=True)
+        torch.testing.assert_close(y[row : row + 1, start:], alone, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("max_len", [None, LENGTH])
+@pytest.mark.parametrize("name", list_attention())
+@torch.no_grad()
+def test_reorder(name, max_len):
+    layer, x, index = build(name), randn(3, LENGTH, D_MODEL), torch.tensor([2, 0, 0])
+    cache = KVCache(max_len=max_len)
+    layer(x[:, :8], is_causal=True, cache=cache)
+    cache.reorder(index)
+    y = layer(x[index, 8:], is_causal=True, cache=cache)
+    torch.testing.assert_close(y, layer(x[index], is_causal=True)[:, 8:], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "slots"),
+    [
+        ("standard", ["k0", "v0"]),
+        ("boosted", ["k0", "k1", "v0", "v1"]),
+        ("boosted-shared", ["k0", "v0"]),
+        ("twicing", ["k0", "u0", "v0"]),
+    ],
+)
+def test_what_a_layer_keeps(name, slots):
+    cache = KVCache()
+    build(name, layer_index=3)(randn(2, 5, D_MODEL), is_causal=True, cache=cache)
+    assert sorted(cache.layer(3).slots) == slots
+    assert cache.length == 5
+
+
+def test_shared_twicing_keeps_one_kv_and_one_tensor_per_round():
+    layer = build("boosted-shared", learner="twicing")
+    assert cached_error(layer, randn(2, LENGTH, D_MODEL), [5, 1, 7]) < 1e-10
+    cache = KVCache()
+    layer(randn(2, 5, D_MODEL), is_causal=True, cache=cache)
+    assert sorted(cache.layer(0).slots) == ["k0", "u0", "u1", "v0"]
+
+
+def test_growing_cache_carries_gradients():
+    layer, x = build("boosted"), randn(2, 6, D_MODEL)
+    cache = KVCache()
+    pieces = [layer(piece, is_causal=True, cache=cache) for piece in x.split(2, dim=1)]
+    cached = torch.autograd.grad(torch.cat(pieces, dim=1).square().sum(), layer.out.weight)[0]
+    full = torch.autograd.grad(layer(x, is_causal=True).square().sum(), layer.out.weight)[0]
+    torch.testing.assert_close(cached, full, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_a_refused_call_leaves_the_cache_as_it_was():
+    layer, x, cache = build("boosted"), randn(2, 6, D_MODEL), KVCache()
+    layer(x[:, :4], is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match="mask has shape"):
+        layer(x[:, 4:], is_causal=True, cache=cache, mask=torch.ones(3, 3, dtype=torch.bool))
+    with pytest.raises(ValueError, match="batch of 2"):
+        layer(x[:1, 4:], is_causal=True, cache=cache)
+    y = layer(x[:, 4:], is_causal=True, cache=cache)
+    torch.testing.assert_close(y, layer(x, is_causal=True)[:, 4:], rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_failure_inside_a_round_leaves_the_cache_as_it_was(monkeypatch):
+    layer, x, cache = build("boosted"), randn(2, 6, D_MODEL), KVCache()
+    layer(x[:, :4], is_causal=True, cache=cache)
+    with monkeypatch.context() as patch:
+        patch.setattr(layer.rounds[1], "attend", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            layer(x[:, 4:], is_causal=True, cache=cache)
+    y = layer(x[:, 4:], is_causal=True, cache=cache)
+    torch.testing.assert_close(y, layer(x, is_causal=True)[:, 4:], rtol=0, atol=1e-10)
+
+
+def test_refusals():
+    layer, x = build("standard"), randn(2, 4, D_MODEL)
+    cache = KVCache(max_len=5)
+    with pytest.raises(ValueError, match=r"max_len=5.*no gradient.*torch.no_grad"):
+        layer(x, is_causal=True, cache=cache)
+    with torch.no_grad():
+        layer(x, is_causal=True, cache=cache)
+        with pytest.raises(ValueError, match="max_len=5 and holds 4 positions; 4 more do not fit"):
+            layer(x, is_causal=True, cache=cache)
+        with pytest.raises(ValueError, match="is_causal=True"):
+            layer(x[:, :1], cache=cache)
+        with pytest.raises(ValueError, match="memory"):
+            layer(x[:, :1], memory=x, cache=cache)
+        with pytest.raises(ValueError, match="no 'k1': it was filled by another layer"):
+            build("boosted")(x[:, :1], is_causal=True, cache=cache)
+        with pytest.raises(ValueError, match="cannot continue"):
+            build("standard", n_kv_heads=1)(x[:, :1], is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match="max_len=0 must be at least 1"):
+        KVCache(max_len=0)

@@ -1,0 +1,179 @@
+"""Everything a layer is used under: compile, export, copies, dtypes, autocast, dropout, vmap."""
+
+import copy
+
+import pytest
+import torch
+from torch.func import functional_call, stack_module_state
+from torch.profiler import ProfilerActivity, profile
+
+from boosted_attention import BoostedAttention, HopfieldAttention, list_attention
+from tests.conftest import D_MODEL, N_HEADS, build, randn
+
+WHOLE_GRAPH = ["boosted", "standard", "twicing"]
+
+
+def pytest_generate_tests(metafunc):
+    if metafunc.function is test_compile_whole_graph:  # a compilation takes half a minute: one in the short run
+        full = metafunc.config.getoption("--full")
+        metafunc.parametrize("name", WHOLE_GRAPH if full else WHOLE_GRAPH[:1])
+
+
+class Causal(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x, is_causal=True)
+
+
+def test_compile_whole_graph(name):
+    torch._dynamo.reset()
+    layer, x = build(name, torch.float32), randn(2, 9, D_MODEL, dtype=torch.float32).requires_grad_()
+    compiled = torch.compile(layer, fullgraph=True)
+    y, expected = compiled(x, is_causal=True), layer(x, is_causal=True)
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
+    for a, b in zip(
+        torch.autograd.grad(y.square().sum(), [x, *layer.parameters()]),
+        torch.autograd.grad(expected.square().sum(), [x, *layer.parameters()]),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", list_attention())
+def test_no_graph_breaks(name):
+    """Dynamo traces every layer whole; the eager backend shows it without the price of a compilation."""
+    torch._dynamo.reset()
+    layer, x = build(name), randn(2, 5, D_MODEL)
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, is_causal=True), layer(x, is_causal=True), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", WHOLE_GRAPH)
+def test_export_with_a_free_length(name):
+    model, x = Causal(build(name)).eval(), randn(2, 9, D_MODEL)
+    length = torch.export.Dim("length", min=2, max=512)
+    exported = torch.export.export(model, (x,), dynamic_shapes=({1: length},)).module()
+    for t in (x, randn(2, 30, D_MODEL)):
+        torch.testing.assert_close(exported(t), model(t), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", list_attention())
+def test_deepcopy_and_state_dict(name, tmp_path):
+    layer, x = build(name), randn(2, 5, D_MODEL)
+    twin = copy.deepcopy(layer)
+    assert torch.equal(twin(x), layer(x))
+    with torch.no_grad():
+        next(twin.parameters()).add_(1.0)
+    assert not torch.equal(twin(x), layer(x))
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    twin.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
+    assert torch.equal(twin(x), layer(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", list_attention())
+def test_dtype(name, dtype):
+    layer = build(name, dtype, rope_theta=1e4, temperature=None)
+    y = layer(randn(2, 5, D_MODEL, dtype=dtype), is_causal=True, mask=torch.zeros(5, 5))
+    assert y.dtype == dtype
+    assert y.isfinite().all()
+
+
+@pytest.mark.parametrize("kernel", ["auto", "explicit"])
+@pytest.mark.parametrize("name", list_attention())
+def test_autocast(name, kernel):
+    layer, x = build(name, torch.float32, rope_theta=1e4), randn(2, 9, D_MODEL, dtype=torch.float32)
+    layer.kernel = kernel
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer(x, is_causal=True)
+        y.float().square().sum().backward()
+    assert y.dtype == torch.bfloat16
+    assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in layer.parameters())
+    torch.testing.assert_close(y.float(), layer(x, is_causal=True), rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("name", [name for name in list_attention() if name != "equilibrium"])
+def test_dropout(name):
+    layer, x = build(name, dropout=0.5), randn(2, 9, D_MODEL)
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+    plain = build(name)
+    plain.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x), plain(x))
+
+
+def test_twicing_draws_a_mask_for_each_pass():
+    """With independent masks the mean over draws is (2A - A^2)V; a shared one would bias the diagonal."""
+    layer, x = build("twicing", dropout=0.5, out=False, d_model=4, n_heads=1), randn(1, 3, 4)
+    with torch.no_grad():
+        many = layer(x.expand(60_000, -1, -1))
+        error = (many.mean(0) - layer.eval()(x)[0]) / (many.std(0) / 60_000**0.5)
+    assert error.abs().max() < 5  # standard errors
+
+
+def fused_calls(layer, x):
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        layer(x, is_causal=True)
+    names = {event.key: event.count for event in profiler.key_averages()}
+    explicit = any("softmax" in name for name in names)
+    return names.get("aten::_scaled_dot_product_flash_attention_for_cpu", 0), explicit
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [("standard", 1), ("boosted", 2), ("boosted-shared", 2), ("twicing", 2), ("differential", 2), ("differential-v2", 1)],
+)
+@torch.no_grad()
+def test_rounds_run_on_the_fused_kernel(name, calls):
+    layer, x = build(name, torch.float32, n_kv_heads=2), randn(2, 9, D_MODEL, dtype=torch.float32)
+    assert fused_calls(layer, x) == (calls, False)
+
+
+@pytest.mark.parametrize("name", list_attention())
+def test_stacked_layers_under_vmap(name):
+    """Layers trained side by side: vmap over stacked weights equals one after the other, gradients too."""
+    layers = [build(name, n_kv_heads=2) for _ in range(3)]
+    stacked, _ = stack_module_state(layers)
+    x = randn(3, 2, 5, D_MODEL)
+
+    def loss(weights, x):
+        return functional_call(layers[0], weights, (x,), {"is_causal": True}).square().sum()
+
+    gradients, losses = torch.func.vmap(torch.func.grad_and_value(loss))(stacked, x)
+    for i, layer in enumerate(layers):
+        alone = layer(x[i], is_causal=True).square().sum()
+        torch.testing.assert_close(losses[i], alone, rtol=1e-10, atol=0)
+        alone.backward()
+        for key, parameter in layer.named_parameters():
+            torch.testing.assert_close(gradients[key][i], parameter.grad, rtol=0, atol=1e-9)
+
+    losses = torch.func.vmap(loss)(stacked, x)  # and with ordinary autograd around it
+    for i, gradient in enumerate(torch.autograd.grad(losses.sum(), list(stacked.values()))):
+        torch.testing.assert_close(gradient, gradients[list(stacked)[i]], rtol=0, atol=1e-9)
+
+
+def test_stacked_retrieval_layers_stop_by_row():
+    options = {"n_steps": 30, "tol": 1e-3, "temperature": "learned", "out": False}
+    layers = [HopfieldAttention(8, 1, **options).double() for _ in range(3)]
+    stacked, _ = stack_module_state(layers)
+    x, memory = randn(3, 1, 7, 8), randn(1, 4, 8)
+
+    def run(weights, x):
+        return functional_call(layers[0], weights, (x,), {"memory": memory})
+
+    together = torch.func.vmap(run)(stacked, x)
+    for i, layer in enumerate(layers):
+        torch.testing.assert_close(together[i], layer(x[i], memory=memory), rtol=0, atol=1e-12)
+
+
+def test_meta_device_and_repr():
+    with torch.device("meta"):
+        layer = BoostedAttention(1024, 16)
+    assert next(layer.parameters()).is_meta
+    text = repr(build("boosted"))
+    assert f"d_model={D_MODEL}, n_heads={N_HEADS}, n_rounds=2" in text
+    assert "gate='vector'" in text
