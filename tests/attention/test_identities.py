@@ -1,5 +1,6 @@
 """The mechanism says what the papers say: special cases, sizes and limits."""
 
+import itertools
 import math
 
 import pytest
@@ -150,7 +151,7 @@ def test_scalar_gate_is_mart_shrinkage():
     with capture(layer) as traces:
         layer(x)
     rounds = traces[""].rounds
-    for before, after in zip(rounds, rounds[1:], strict=False):
+    for before, after in itertools.pairwise(rounds):
         torch.testing.assert_close(after.residual, x - before.estimate, rtol=0, atol=1e-12)
         torch.testing.assert_close(after.estimate, before.estimate + eta * after.correction, rtol=0, atol=1e-12)
 
@@ -191,7 +192,9 @@ def test_temperature():
     standard, scaled = build("standard"), build("standard", temperature=1.5)
     learned = build("standard", temperature="learned")
     scaled.load_state_dict(standard.state_dict())
-    learned.load_state_dict({**standard.state_dict(), "rounds.0.log_beta": torch.tensor(math.log(1.5), dtype=torch.float64)})
+    learned.load_state_dict(
+        {**standard.state_dict(), "rounds.0.log_beta": torch.tensor(math.log(1.5), dtype=torch.float64)}
+    )
     torch.testing.assert_close(scaled(x), learned(x), rtol=0, atol=1e-12)
     assert not torch.allclose(standard(x), scaled(x))
     assert build("boosted", temperature="learned").rounds[1].log_beta.exp().item() == pytest.approx(2.0)

@@ -11,7 +11,10 @@ from tests.conftest import D_MODEL, N_HEADS, build, randn
 @pytest.mark.parametrize("additive", [False, True])
 @pytest.mark.parametrize("name", list_attention())
 def test_rows_that_see_nothing_are_zero_with_finite_gradients(name, additive, kernel):
-    layer, x = build(name, **({} if name == "boosted-output" else {"out": False})), randn(2, 6, D_MODEL).requires_grad_()
+    layer, x = (
+        build(name, **({} if name == "boosted-output" else {"out": False})),
+        randn(2, 6, D_MODEL).requires_grad_(),
+    )
     layer.kernel = kernel
     mask = torch.ones(2, 1, 6, 6, dtype=torch.bool)
     mask[0, :, 2] = False
@@ -46,9 +49,7 @@ def test_conventions_agree(name):
 def test_padded_memory_is_as_if_it_were_not_there(name):
     layer, x, memory = build(name), randn(2, 4, D_MODEL), randn(2, 6, D_MODEL)
     mask = padding_mask(torch.tensor([[1, 1, 1, 1, 0, 0]]))
-    torch.testing.assert_close(
-        layer(x, memory=memory, mask=mask), layer(x, memory=memory[:, :4]), rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(layer(x, memory=memory, mask=mask), layer(x, memory=memory[:, :4]), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", list_attention())

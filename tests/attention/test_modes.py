@@ -125,7 +125,14 @@ def fused_calls(layer, x):
 
 @pytest.mark.parametrize(
     ("name", "calls"),
-    [("standard", 1), ("boosted", 2), ("boosted-shared", 2), ("twicing", 2), ("differential", 2), ("differential-v2", 1)],
+    [
+        ("standard", 1),
+        ("boosted", 2),
+        ("boosted-shared", 2),
+        ("twicing", 2),
+        ("differential", 2),
+        ("differential-v2", 1),
+    ],
 )
 @torch.no_grad()
 def test_rounds_run_on_the_fused_kernel(name, calls):

@@ -56,7 +56,16 @@ def test_lower_precision_is_as_good_as_the_plain_formula(name, dtype, full):
             assert_exact(layer, x, **sample_call(kind, 2, N_HEADS, length, dtype))
 
 
-LEARNERS = ["softmax", "twicing", "gated", "gated-headwise", "differential", "differential-v2", "hopfield", "equilibrium"]
+LEARNERS = [
+    "softmax",
+    "twicing",
+    "gated",
+    "gated-headwise",
+    "differential",
+    "differential-v2",
+    "hopfield",
+    "equilibrium",
+]
 
 
 @st.composite

@@ -31,11 +31,13 @@ class LayerCache:
         return next(iter(self.slots.values())).shape[0] if self.length else None
 
     def append(self, name: str, new: Tensor) -> Tensor:
-        """Write (B, H, T, d) behind the ``length`` positions that count and return all of them, (B, H, length + T, d)."""
+        """Write (B, H, T, d) behind the ``length`` positions that count and return all, (B, H, length + T, d)."""
         end = self.length + new.shape[2]
         if self.length:
             held = self.slots.get(name)
-            require(held is not None, f"cache has slots {sorted(self.slots)}, no {name!r}: it was filled by another layer")
+            require(
+                held is not None, f"cache has slots {sorted(self.slots)}, no {name!r}: it was filled by another layer"
+            )
             assert held is not None
             require(
                 held.shape[:2] + held.shape[3:] == new.shape[:2] + new.shape[3:],
@@ -57,7 +59,8 @@ class LayerCache:
     def require_room(self, batch: int, n_new: int) -> None:
         """Raise ValueError, before anything is written, if the call does not fit."""
         require(
-            self.batch_size in (None, batch), f"cache holds a batch of {self.batch_size}, the input is a batch of {batch}"
+            self.batch_size in (None, batch),
+            f"cache holds a batch of {self.batch_size}, the input is a batch of {batch}",
         )
         require(
             self.max_len is None or self.length + n_new <= self.max_len,

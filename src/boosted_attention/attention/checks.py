@@ -68,7 +68,9 @@ def against_oracle(layer: AttentionLayer, x: Tensor, **call: Any) -> list[Tensor
     def oracle(precision: torch.dtype) -> dict[str, Tensor]:
         lifted = {n: t.detach().cpu().to(precision).requires_grad_() for n, t in {**inputs, **parameters}.items()}
         weights = {name: lifted[name] for name in parameters}
-        rest = {n: v.cpu() if isinstance(v, Tensor) else v for n, v in _substitute(call, lifted).items()}
+        rest: dict[str, Any] = {
+            n: v.cpu() if isinstance(v, Tensor) else v for n, v in _substitute(call, lifted).items()
+        }
         return _with_gradients(reference.layer(layer.config, weights, lifted["x"], **rest), lifted, upstream)
 
     exact = oracle(torch.float64)
@@ -80,9 +82,7 @@ def against_oracle(layer: AttentionLayer, x: Tensor, **call: Any) -> list[Tensor
     return [*separate, measure("d weights", *joined, dtype=dtype)]
 
 
-def measure(
-    name: str, got: Tensor, exact: Tensor, plain: Tensor, dtype: torch.dtype | None = None
-) -> TensorError:
+def measure(name: str, got: Tensor, exact: Tensor, plain: Tensor, dtype: torch.dtype | None = None) -> TensorError:
     ours, theirs = ((t.cpu().double() - exact).abs() for t in (got, plain))
     return TensorError(
         name=name,
@@ -155,5 +155,3 @@ def sample_call(kind: str, batch: int, n_heads: int, length: int, dtype: torch.d
         bias = torch.randn(shape, generator=draw, dtype=torch.float64).to(dtype)
         mask = bias.masked_fill(~mask, -torch.inf)
     return {"mask": mask, "is_causal": kind.endswith("+causal")}
-
-

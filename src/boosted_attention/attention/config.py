@@ -70,7 +70,8 @@ class LayerConfig:
         require(
             self.temperature in (None, "learned")
             or (isinstance(self.temperature, (int, float)) and self.temperature > 0),
-            f"temperature={self.temperature!r} must be None (1/sqrt(head_dim)), 'learned', or a positive factor on the scores",
+            f"temperature={self.temperature!r} must be None (1/sqrt(head_dim)), 'learned', "
+            "or a positive factor on the scores",
         )
         require(
             self.out or self.space == "heads",

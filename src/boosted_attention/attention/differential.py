@@ -37,8 +37,9 @@ class DifferentialLearner(SoftmaxLearner):
         super().__init__(config, index)
         self.n_pairs = self.n_heads // 2
         self.lambda_init = lambda_init(config.layer_index)
-        for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
-            self.register_parameter(name, nn.Parameter(0.1 * torch.randn(self.d_head)))
+        self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2 = (
+            nn.Parameter(0.1 * torch.randn(self.d_head)) for _ in range(4)
+        )
         self.norm = nn.RMSNorm(2 * self.d_head, eps=1e-5)
 
     def split_values(self, v: Tensor) -> Tensor:
@@ -61,7 +62,7 @@ class DifferentialLearner(SoftmaxLearner):
         return first - second + self.lambda_init
 
     def _per_map(self, t: Tensor, maps: int) -> Tensor:
-        """Repeat groups of ``maps`` adjacent heads so that every pair has its own: (B, g*maps, S, d) -> n_pairs groups."""
+        """Repeat groups of ``maps`` adjacent heads so that every pair has its own, (B, n_pairs * maps, S, d)."""
         groups = t.shape[1] // maps
         if groups == self.n_pairs:
             return t
@@ -92,7 +93,7 @@ LEARNERS["differential-v2"] = DifferentialV2Learner
 
 
 class DifferentialAttention(AttentionLayer):
-    """Differential attention, ``version`` 1 or 2. ``n_heads`` is the baseline's: version 1 makes n_heads/2 pairs of it."""
+    """Differential attention, ``version`` 1 or 2. ``n_heads`` is the baseline's; version 1 pairs them up."""
 
     def __init__(self, d_model: int, n_heads: int, *, version: int = 1, **common: Unpack[CommonOptions]):
         require(version in (1, 2), f"version={version!r} must be 1 or 2")

@@ -21,9 +21,7 @@ from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLea
 from boosted_attention.names import require
 
 
-def iterate(
-    step: Callable[[Tensor], Tensor], z: Tensor, n_steps: int, tol: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def iterate(step: Callable[[Tensor], Tensor], z: Tensor, n_steps: int, tol: float) -> tuple[Tensor, Tensor, Tensor]:
     """Apply ``step`` at most ``n_steps`` times; freeze each row (last dimension) once ||dz|| <= tol ||z||.
 
     Returns the state, the steps each row took, and whether it came to rest (both of z's shape without the last).

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch.nn import functional
 
 from boosted_attention.attention.masks import Mask, causal_mask
@@ -58,7 +59,7 @@ def inside_transform() -> bool:
     """Whether a torch.func transform (vmap, grad, jvp) is tracing this call."""
     if torch.compiler.is_compiling():
         return False
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    return peek_interpreter_stack() is not None
 
 
 def choose_kernel(kernel: str, *, tracing: bool, dropout: float) -> Kernel:

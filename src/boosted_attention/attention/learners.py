@@ -42,6 +42,7 @@ class RoundCall:
         """softmax(scale q k^T + mask) v with this call's kernel, mask and dropout: (B, H, T, dv)."""
         y, weights = self.kernel(q, k, v, self.mask, scale, self.dropout)
         if self.trace is not None:
+            assert weights is not None, "a traced call runs on the explicit kernel"
             self.trace.q, self.trace.weights = q, weights
         return y
 

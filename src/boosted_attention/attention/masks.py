@@ -14,7 +14,7 @@ from boosted_attention.names import require
 
 
 class Mask(NamedTuple):
-    """One form for every kernel. In ``tensor`` every row is open somewhere; ``dead`` marks the rows to zero afterwards."""
+    """One form for every kernel. In ``tensor`` every row is open somewhere; ``dead`` marks those to zero afterwards."""
 
     tensor: Tensor | None = None  # bool or additive, four dimensions that broadcast to (B, H, T, S)
     dead: Tensor | None = None  # bool, four dimensions that broadcast to (B, H, T, 1)
@@ -49,7 +49,8 @@ def build_mask(
         f"mask has dtype {mask.dtype}; expected torch.bool (True = may attend) or a floating-point additive mask",
     )
     require(
-        mask.ndim in (2, 4) and all(size in (1, want) for size, want in zip(mask.shape, full[-mask.ndim :], strict=True)),
+        mask.ndim in (2, 4)
+        and all(size in (1, want) for size, want in zip(mask.shape, full[-mask.ndim :], strict=True)),
         f"mask has shape {tuple(mask.shape)}; expected {full[-2:]} or {full} (any size may be 1), "
         "the keys counting what the cache holds",
     )

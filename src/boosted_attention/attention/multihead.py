@@ -115,7 +115,6 @@ class BoostedMultiheadAttention(nn.Module):
             return y, None
         assert trace is not None
         weights = trace.rounds[0].weights  # (N, H, L, S)
-        assert weights is not None
         weights = weights.mean(dim=1) if average_attn_weights else weights
         return y, weights if batched else weights[0]
 

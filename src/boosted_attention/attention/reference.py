@@ -72,7 +72,8 @@ class Row:
         self.bias: Tensor = options["bias"]
         temperature = options["temperature"]
         self.beta = weights["log_beta"].exp() if temperature == "learned" else 1.0
-        self.scale = {None: 1 / math.sqrt(self.dh), "learned": 1.0}.get(temperature, temperature)
+        default = 1 / math.sqrt(self.dh)
+        self.scale: float = default if temperature is None else 1.0 if temperature == "learned" else temperature
 
     def linear(self, name: str, t: Tensor) -> Tensor:
         y = torch.einsum("sd,ed->se", t, self.w[f"{name}.weight"])

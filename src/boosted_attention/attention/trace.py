@@ -18,19 +18,21 @@ from torch import Tensor, nn
 from boosted_attention.names import require
 
 
-@dataclass
 class RoundTrace:
     """One round. ``residual`` is what it looked at (x itself in round 0), ``estimate`` the partial sum F_m after it."""
 
-    q: Tensor | None = None  # (B, H, T, dh)
-    k: Tensor | None = None  # (B, H_kv, S, dh)
-    v: Tensor | None = None  # (B, H_kv, S, dh)
-    weights: Tensor | None = None  # (B, H, T, S)
-    residual: Tensor | None = None  # (B, T, D)
-    correction: Tensor | None = None  # (B, T, D); round 0: the first estimate
-    gate: Tensor | None = None  # (B, T, D) or (); None in round 0
-    estimate: Tensor | None = None  # (B, T, D)
-    extra: dict[str, Tensor] = field(default_factory=dict)  # what only this learner has, e.g. "lambda", "steps"
+    q: Tensor  # (B, H, T, dh)
+    k: Tensor  # (B, H_kv, S, dh)
+    v: Tensor  # (B, H_kv, S, dh)
+    weights: Tensor  # (B, H, T, S)
+    residual: Tensor  # (B, T, D)
+    correction: Tensor  # (B, T, D); round 0: the first estimate
+    gate: Tensor | None  # (B, T, D) or (); None in round 0
+    estimate: Tensor  # (B, T, D)
+    extra: dict[str, Tensor]  # what only this learner has, such as "lambda" or "steps"
+
+    def __init__(self) -> None:
+        self.extra = {}
 
 
 @dataclass
@@ -42,9 +44,7 @@ class LayerTrace:
     def begin(self, n_rounds: int) -> None:
         self.rounds = [RoundTrace() for _ in range(n_rounds)]
 
-    def observe(
-        self, m: int, *, residual: Tensor, correction: Tensor, gate: Tensor | None, estimate: Tensor
-    ) -> None:
+    def observe(self, m: int, *, residual: Tensor, correction: Tensor, gate: Tensor | None, estimate: Tensor) -> None:
         """The boosting loop's observer."""
         trace = self.rounds[m]
         trace.residual, trace.correction, trace.gate, trace.estimate = residual, correction, gate, estimate

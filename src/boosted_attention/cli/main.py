@@ -78,9 +78,11 @@ def parse(run: Callable[..., int], program: str, args: list[str]) -> Callable[[]
 
 def one_line(box: str) -> str:
     """What tyro's boxed complaint says: its first section, and the option it would have suggested."""
-    lines = [line.strip(" │") for line in box.splitlines()[1:]]
-    end = next((i for i, line in enumerate(lines) if line.startswith(("─", "╰"))), len(lines))
-    message = " ".join(lines[:end])
+    lines = [line.strip(" │|") for line in box.splitlines()]
+    rules = [i for i, line in enumerate(lines) if not line.strip("─-+╭╮╰╯ ")]  # between sections
+    titled = lines[0].startswith(("╭", "+"))
+    start = 1 if titled else rules[0] + 1
+    message = " ".join(lines[start : next(i for i in rules if i > start)])
     if "Perhaps you meant:" in lines:
         suggestion = lines[lines.index("Perhaps you meant:") + 1]
         message += f"; did you mean {suggestion.split()[0]}?"

@@ -1,0 +1,149 @@
+"""Wrong options: a ValueError that names the option, the value and what would be right."""
+
+import re
+
+import pytest
+import torch
+
+from boosted_attention import (
+    AttentionLayer,
+    BoostedAttention,
+    DifferentialAttention,
+    EquilibriumAttention,
+    GatedAttention,
+    HopfieldAttention,
+    StandardAttention,
+    TwicingAttention,
+    attention_layer,
+    list_attention,
+)
+from tests.conftest import D_MODEL, N_HEADS, build, randn
+
+OPTIONS = [
+    (lambda: BoostedAttention(30, 4), "n_heads=4 does not divide d_model=30; allowed: 1, 2, 3, 5, 6, 10, 15, 30"),
+    (lambda: BoostedAttention(32, 0), "n_heads=0 must be an integer of at least 1"),
+    (lambda: BoostedAttention(0, 1), "d_model=0 must be"),
+    (lambda: BoostedAttention(32.0, 4), "d_model=32.0 must be an integer"),
+    (lambda: BoostedAttention(32, 4, n_rounds=0), "n_rounds=0 must be an integer of at least 1"),
+    (lambda: BoostedAttention(32, 4, n_rounds=True), "n_rounds=True must be"),
+    (
+        lambda: BoostedAttention(32, 4, head_dim=16),
+        "head_dim=16 with space='heads' needs .* head_dim=8 here; space='output'",
+    ),
+    (lambda: BoostedAttention(32, 4, gate="vectr"), "gate='vectr' is not one of 'none', .*; did you mean 'vector'?"),
+    (lambda: BoostedAttention(32, 4, kv_source="inputs"), "kv_source='inputs' is not one of .*; did you mean 'input'?"),
+    (lambda: BoostedAttention(32, 4, residual="x"), "residual='x' is not one of 'error', 'input', 'estimate'"),
+    (lambda: BoostedAttention(32, 4, space="head"), "space='head' .*; did you mean 'heads'?"),
+    (lambda: BoostedAttention(32, 4, learner="sofmax"), "learner='sofmax' .*; did you mean 'softmax'?"),
+    (lambda: BoostedAttention(32, 4, space="output", out=False), "out=False needs space='heads'"),
+    (lambda: BoostedAttention(32, 4, n_kv_heads=3), "n_kv_heads=3 must divide n_heads=4; allowed: 1, 2, 4"),
+    (lambda: BoostedAttention(32, 4, n_kv_heads=(4, 0)), "n_kv_heads=(4, 0) must divide"),
+    (
+        lambda: BoostedAttention(32, 4, n_kv_heads=(4, 2, 1)),
+        "n_kv_heads=(4, 2, 1) needs one entry per round, n_rounds=2",
+    ),
+    (
+        lambda: BoostedAttention(32, 4, n_kv_heads=(4, 2), kv_source="shared"),
+        "kv_source='shared' must be the same in every",
+    ),
+    (lambda: BoostedAttention(32, 4, dropout=1.0), "dropout=1.0 must lie in [0, 1)"),
+    (lambda: BoostedAttention(32, 4, dropout=-0.1), "dropout=-0.1 must lie in [0, 1)"),
+    (
+        lambda: BoostedAttention(32, 4, temperature="learn"),
+        "temperature='learn' must be None .*, 'learned', or a positive",
+    ),
+    (lambda: BoostedAttention(32, 4, temperature=0.0), "temperature=0.0 must be"),
+    (lambda: BoostedAttention(12, 4, rope_theta=1e4), "rope_theta=10000.0 needs .* an even head_dim, got head_dim=3"),
+    (lambda: BoostedAttention(32, 4, rope_theta=-1.0), "rope_theta=-1.0 needs a positive base"),
+    (lambda: BoostedAttention(32, 4, layer_index=-1), "layer_index=-1 must be an integer of at least 0"),
+    (lambda: DifferentialAttention(30, 3), "n_heads=3 must be even"),
+    (lambda: DifferentialAttention(32, 4, n_kv_heads=1), "n_kv_heads=1 must be even"),
+    (lambda: DifferentialAttention(32, 4, version=3), "version=3 must be 1 or 2"),
+    (lambda: GatedAttention(32, 4, granularity="head"), "granularity='head' .*; did you mean 'headwise'?"),
+    (lambda: HopfieldAttention(32, 4, n_steps=0), "n_steps=0 must be an integer of at least 1"),
+    (lambda: HopfieldAttention(32, 4, tol=-1), "tol=-1 must not be negative"),
+    (lambda: HopfieldAttention(32, 4, head_dim=16), "head_dim=16 with learner='hopfield' needs"),
+    (lambda: EquilibriumAttention(32, 4, max_steps=0), "max_steps=0 must be"),
+    (lambda: EquilibriumAttention(32, 4, tol=-1), "tol=-1 must not be negative"),
+    (lambda: EquilibriumAttention(32, 4, dropout=0.1), "dropout=0.1 must be 0 with learner='equilibrium'"),
+    (lambda: attention_layer("boostd", d_model=32, n_heads=4), "attention='boostd' .*; did you mean 'boosted'?"),
+    (
+        lambda: attention_layer("boosted", d_model=32, n_heads=4, n_round=3),
+        "no option 'n_round'; did you mean 'n_rounds'?",
+    ),
+    (
+        lambda: attention_layer("standard", d_model=32, n_heads=4, gate="none"),
+        "'standard' attention has no option 'gate'",
+    ),
+    (lambda: attention_layer("boosted", d_model=32), "'boosted' attention needs n_heads"),
+]
+
+
+def pattern(message):
+    """Plain text with .* for what may vary."""
+    return ".*".join(re.escape(part) for part in message.split(".*"))
+
+
+@pytest.mark.parametrize(("make", "message"), OPTIONS, ids=[message[:40] for _, message in OPTIONS])
+def test_options(make, message):
+    with pytest.raises(ValueError, match=pattern(message)) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+CALLS = [
+    ({"x": randn(2, 32)}, "x has shape (2, 32); expected (batch, length, 32)"),
+    ({"x": randn(2, 5, 16)}, "x has shape (2, 5, 16)"),
+    ({"mask": torch.ones(5, 4, dtype=torch.bool)}, "mask has shape (5, 4); expected (5, 5) or (2, 4, 5, 5)"),
+    ({"mask": torch.ones(2, 5, 5, dtype=torch.bool)}, "mask has shape (2, 5, 5)"),
+    ({"mask": torch.ones(3, 1, 1, 5, dtype=torch.bool)}, "mask has shape (3, 1, 1, 5)"),
+    (
+        {"mask": torch.ones(5, 5, dtype=torch.int64)},
+        "mask has dtype torch.int64; expected torch.bool (True = may attend)",
+    ),
+    ({"positions": torch.arange(5)}, "positions: the layer was built without rope_theta"),
+    ({"memory": randn(3, 7, 32)}, "memory has shapes [(3, 7, 32), (3, 7, 32)]; expected [(2, 7, 32), (2, 7, 32)]"),
+    ({"memory": (randn(2, 7, 32), randn(2, 6, 32))}, "memory has shapes [(2, 7, 32), (2, 6, 32)]"),
+    ({"memory": (randn(2, 7, 32),)}, "memory has 1 entries; expected a tensor or a (key, value) pair"),
+    ({"memory": randn(2, 7, 32), "is_causal": True}, "is_causal: a memory has no order"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS, ids=[message[:40] for _, message in CALLS])
+def test_calls(call, message):
+    layer = build("boosted")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        layer(**{"x": randn(2, 5, D_MODEL), **call})
+
+
+def test_positions_of_the_wrong_shape_or_dtype():
+    layer, x = build("boosted", rope_theta=1e4), randn(2, 5, D_MODEL)
+    for positions in (torch.arange(4), torch.zeros(3, 5, dtype=torch.int64), torch.arange(5.0)):
+        with pytest.raises(ValueError, match=r"positions has shape .*expected integers of shape \(5,\) or \(2, 5\)"):
+            layer(x, positions=positions)
+    with pytest.raises(ValueError, match="rope_theta has no positions for a memory"):
+        layer(x, memory=x)
+
+
+def test_twicing_refuses_memory():
+    x = randn(2, 5, D_MODEL)
+    for layer in (build("twicing"), BoostedAttention(D_MODEL, N_HEADS, learner="twicing").double()):
+        with pytest.raises(ValueError, match="memory: learner='twicing'"):
+            layer(x, memory=x)
+
+
+def test_free_head_dim_where_nothing_is_subtracted():
+    assert StandardAttention(32, 4, head_dim=16)(torch.randn(1, 3, 32)).shape == (1, 3, 32)
+    assert TwicingAttention(30, 4, head_dim=8)(torch.randn(1, 3, 30)).shape == (1, 3, 30)
+    assert BoostedAttention(30, 4, head_dim=8, space="output")(torch.randn(1, 3, 30)).shape == (1, 3, 30)
+
+
+def test_catalog_builds_everything_it_lists():
+    assert {"standard", "boosted", "twicing", "differential", "gated", "hopfield", "equilibrium"} <= set(
+        list_attention()
+    )
+    for name in list_attention():
+        layer = attention_layer(name, d_model=D_MODEL, n_heads=N_HEADS, layer_index=2)
+        assert isinstance(layer, AttentionLayer)
+        assert layer.config.layer_index == 2
+    assert attention_layer("boosted-shared", d_model=8, n_heads=2, kv_source="input").config.kv_source == "input"
