@@ -1,0 +1,1 @@
+"""Benchmarks: every claim of speed lives here, as a ratio of things measured side by side in one process."""

@@ -1,0 +1,72 @@
+"""Every code block of the README and the docs runs, and what they say of commands is so."""
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import boosted_attention
+from boosted_attention import list_attention
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language: str):
+    for page in PAGES:
+        found = re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for i, code in enumerate(found):
+            yield pytest.param(code, id=f"{page.name}-{i}")
+
+
+def recipe(target: str) -> list[str]:
+    """What make would run for a target on a fresh checkout."""
+    command = ["make", "--dry-run", "--always-make", "--no-print-directory", target]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.mark.parametrize("code", list(blocks("python")))
+def test_python_blocks_run(code):
+    exec(compile(code, "documentation", "exec"), {"__name__": "documentation"})
+
+
+@pytest.mark.parametrize("code", list(blocks("bash")))
+def test_shell_blocks_are_true(code):
+    everything = {line for target in ("reproduce", "test") for line in recipe(target)}
+    for line in code.splitlines():
+        command = shlex.split(line, comments=True)
+        if command[0] == "make":
+            assert recipe(command[1])
+        elif command[0] == "boosted-attention":
+            run = [sys.executable, "-m", "boosted_attention", *command[1:]]
+            assert subprocess.run(run, capture_output=True, check=False).returncode == 0, line
+        else:  # the plain lines the make targets stand for
+            assert line in everything
+
+
+def test_every_language_of_a_block_is_tested():
+    languages = {name for page in PAGES for name in re.findall(r"^```(\w+)$", page.read_text(), flags=re.MULTILINE)}
+    assert languages <= {"python", "bash"}
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_names_every_layer():
+    table = {name for row in re.findall(r"^\| (`.*?) \|", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+             for name in re.findall(r"`([\w-]+)`", row)}  # fmt: skip
+    assert table == set(list_attention())
+
+
+def test_one_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == boosted_attention.__version__
+    assert f"## {project['version']}" in (ROOT / "CHANGELOG.md").read_text()
+    assert (ROOT / "constraints.txt").read_text().strip() == "torch==2.13.0"
