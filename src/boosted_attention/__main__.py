@@ -1,3 +1,4 @@
 from boosted_attention.cli.main import main
 
-main()
+if __name__ == "__main__":  # worker processes import this module
+    main()

@@ -9,7 +9,8 @@ and keys under the attention weights,
     J_h = beta (E[v k^T] - E[v] E[k]^T) W_Q,h
 
 and the system is solved exactly: the gradient needs no second iteration and none of the forward steps is stored. The
-price is a D x D block for each position, during the call.
+price is a D x D block for each position, during the call; with fewer keys than dimensions (H S < D) its low-rank form
+is solved instead, of size H S.
 
 Without injection the query enters only through the starting point, and the gradient to it through W_Q is zero by
 construction. z_0 = 0 with injection and x without: the first step is plain attention in both.
@@ -61,22 +62,25 @@ class EquilibriumLearner(SoftmaxLearner):
         value = merge_heads(call.attention(at_rest, k, v, self.scale))  # f(z*), differentiable in x and the weights
         if not torch.is_grad_enabled():
             return value
-        with torch.no_grad(), torch.autocast(z.device.type, enabled=False):  # a solve wants float32
-            jacobian = self.jacobian(at_rest, k, v, angles, call)  # (B, T, D, D)
-            system = torch.eye(jacobian.shape[-1], dtype=jacobian.dtype, device=jacobian.device) - jacobian
-        change = (value - rest).to(system.dtype)
-        implicit = torch.linalg.solve_ex(system, change[..., None]).result[..., 0].to(value.dtype)  # (I - J)^{-1} df
+        with torch.autocast(z.device.type, enabled=False):  # a solve wants float32
+            implicit = self.solve(value - rest, at_rest, k, v, angles, call).to(value.dtype)
         return value.detach() + (implicit - implicit.detach())  # the value of f(z*) with the gradient of z*
 
-    def jacobian(self, q: Tensor, k: Tensor, v: Tensor, angles: Angles | None, call: RoundCall) -> Tensor:
-        """df/dz at the state whose query is q, (B, T, D, D), in float32 or better."""
+    def solve(self, change: Tensor, q: Tensor, k: Tensor, v: Tensor, angles: Angles | None, call: RoundCall) -> Tensor:
+        """(I - J)^{-1} change, (B, T, D) in float32 or better, at the state whose query is q."""
         dtype = torch.promote_types(q.dtype, torch.float32)
-        k, v = (repeat_heads(t, self.n_heads).expand(-1, self.n_heads, -1, -1).to(dtype) for t in (k, v))
-        q = q.to(dtype)
-        mean_v, p = explicit(q, k, v, call.mask, self.scale, 0.0)  # (B, H, T, dh), (B, H, T, S)
-        outer = (v[..., :, None] * k[..., None, :]).flatten(-2)  # (B, H, S, dh*dh)
-        second = (p @ outer).unflatten(-1, (self.d_head, self.d_head))  # (B, H, T, dh, dh): E[v k^T]
-        covariance = second - mean_v[..., :, None] * (p @ k)[..., None, :]
+        change = change.to(dtype)[..., None]  # (B, T, D, 1)
+        with torch.no_grad():
+            k, v = (repeat_heads(t, self.n_heads).expand(-1, self.n_heads, -1, -1).to(dtype) for t in (k, v))
+            _, p = explicit(q.to(dtype), k, v, call.mask, self.scale, 0.0)  # (B, H, T, S)
+            query_map = self.scale * self.query_map(angles, dtype)  # (B or 1, H, T or 1, dh, D)
+        if k.shape[1] * k.shape[2] >= change.shape[-2]:
+            return linear_solve(full_jacobian(p, k, v, query_map), change)[..., 0]
+        left, right = low_rank_jacobian(p, k, v, query_map)  # Woodbury: (I - L R)^{-1} = I + L (I - R L)^{-1} R
+        return (change + left @ linear_solve(right @ left, right @ change))[..., 0]
+
+    def query_map(self, angles: Angles | None, dtype: torch.dtype) -> Tensor:
+        """dq/dz: the query projection, turned to each position under rotary embedding, (B, H, T, dh, D)."""
         weight = self.query_weight().to(dtype).unflatten(0, (self.n_heads, self.d_head))  # (H, dh, D)
         if self.log_beta is not None:
             weight = weight * self.log_beta.exp()
@@ -84,8 +88,32 @@ class EquilibriumLearner(SoftmaxLearner):
         if angles is not None:
             cos, sin = angles
             weight = rotate(weight, (cos[..., None, :], sin[..., None, :]))  # (B, H, T, D, dh)
-        blocks = self.scale * covariance @ weight.transpose(-2, -1)  # (B, H, T, dh, D)
-        return blocks.transpose(1, 2).flatten(2, 3)  # (B, T, D, D)
+        return weight.transpose(-2, -1)
+
+
+def full_jacobian(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor) -> Tensor:
+    """(E[v k^T] - E[v] E[k]^T) dq/dz for each head, (B, T, D, D)."""
+    outer = (v[..., :, None] * k[..., None, :]).flatten(-2)  # (B, H, S, dh*dh)
+    second = (p @ outer).unflatten(-1, (v.shape[-1], k.shape[-1]))  # (B, H, T, dh, dh)
+    covariance = second - (p @ v)[..., :, None] * (p @ k)[..., None, :]
+    return (covariance @ query_map).transpose(1, 2).flatten(2, 3)
+
+
+def low_rank_jacobian(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor) -> tuple[Tensor, Tensor]:
+    """The same as a product L R of rank H*S, for fewer keys than dimensions: (B, 1, D, H*S) and (B, T, H*S, D)."""
+    n_heads = v.shape[1]
+    own_head = torch.eye(n_heads, dtype=v.dtype, device=v.device)[:, None, :, None]  # (H, 1, H, 1)
+    left = (v.transpose(-2, -1)[:, :, :, None] * own_head).flatten(3, 4).flatten(1, 2)  # (B, D, H*S)
+    scores = k[:, :, None] @ query_map  # (B, H, T, S, D): ds/dz
+    mean = p[..., None, :] @ scores  # (B, H, T, 1, D)
+    right = (p[..., None] * (scores - mean)).transpose(1, 2).flatten(2, 3)  # (B, T, H*S, D): dp/dz
+    return left[:, None], right
+
+
+def linear_solve(jacobian: Tensor, change: Tensor) -> Tensor:
+    """(I - J)^{-1} change."""
+    eye = torch.eye(jacobian.shape[-1], dtype=jacobian.dtype, device=jacobian.device)
+    return torch.linalg.solve_ex(eye - jacobian, change).result
 
 
 LEARNERS["equilibrium"] = EquilibriumLearner

@@ -1,0 +1,174 @@
+"""The runner: each run in a process of its own, as many at once as there are cores, finished ones never repeated."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from boosted_attention.lab.display import Display
+from boosted_attention.lab.runs import Run, commit, read_result, versions, write_atomically
+
+# Imported once in the server process that workers are forked from: a worker then starts in milliseconds.
+PRELOAD = ["boosted_attention.lab.runner", "boosted_attention.lab.work"]
+REPORT_EVERY = 0.2  # seconds between a worker's progress reports
+
+
+@dataclass
+class Outcome:
+    """The records of finished runs by key, and what went wrong with the others."""
+
+    records: dict[str, dict[str, Any]]
+    failures: dict[str, str]  # label: what happened
+    remarks: list[str]  # result files that could not be used
+
+    def result(self, run: Run) -> Any:
+        return self.records[run.key]["result"]
+
+    def has(self, runs: Sequence[Run]) -> bool:
+        return all(run.key in self.records for run in runs)
+
+
+def execute(runs: Sequence[Run], out: Path, workers: int, threads: int = 1, console: Console | None = None) -> Outcome:
+    """Finish every run that has no result yet. An interrupt ends the workers and leaves everything resumable."""
+    directory = out / "runs"
+    directory.mkdir(parents=True, exist_ok=True)
+    distinct = {run.key: run for run in runs}
+    outcome = Outcome({}, {}, [])
+    waiting = []
+    for run in distinct.values():
+        record, remark = read_result(directory, run)
+        if record is not None:
+            outcome.records[run.key] = record
+        else:
+            waiting.append(run)
+        if remark is not None:
+            outcome.remarks.append(remark)
+    waiting.sort(key=lambda run: -run.seconds)  # the longest first, so that no core idles at the end
+    with Display(waiting, finished=len(outcome.records), console=console) as display:
+        for remark in outcome.remarks:
+            display.console.print(remark, markup=False)
+        Pool(directory, workers, threads, display, outcome).finish(waiting)
+    return outcome
+
+
+@dataclass
+class Job:
+    run: Run
+    process: BaseProcess
+    progress: Connection
+    started: float
+
+
+class Pool:
+    """At most ``workers`` processes at a time."""
+
+    def __init__(self, directory: Path, workers: int, threads: int, display: Display, outcome: Outcome):
+        self.directory, self.workers, self.threads = directory, workers, threads
+        self.display, self.outcome = display, outcome
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(PRELOAD)
+
+    def finish(self, waiting: list[Run]) -> None:
+        waiting, jobs = list(waiting), []
+        try:
+            while waiting or jobs:
+                while waiting and len(jobs) < self.workers:
+                    jobs.append(self._start(waiting.pop(0)))
+                wait([job.process.sentinel for job in jobs] + [job.progress for job in jobs], timeout=1.0)
+                for job in jobs:
+                    self._report(job)
+                ended = [job for job in jobs if not job.process.is_alive()]
+                jobs = [job for job in jobs if job not in ended]
+                for job in ended:
+                    self._end(job)
+        finally:
+            for job in jobs:
+                job.process.terminate()
+            for job in jobs:
+                job.process.join()
+
+    def _start(self, run: Run) -> Job:
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(
+            target=work, args=(run, self.directory / run.key, self.threads, sender), daemon=True
+        )
+        process.start()
+        sender.close()
+        self.display.start(run)
+        return Job(run, process, receiver, time.monotonic())
+
+    def _report(self, job: Job) -> None:
+        try:
+            while job.progress.poll():
+                self.display.advance(job.run, job.progress.recv())
+        except EOFError:
+            pass  # the worker is at its end
+
+    def _end(self, job: Job) -> None:
+        job.process.join()
+        job.progress.close()
+        record, _ = read_result(self.directory, job.run)
+        problem = None
+        if record is None:
+            problem = self._problem(job)
+            self.outcome.failures[job.run.label] = problem
+        else:
+            self.outcome.records[job.run.key] = record
+        self.display.end(job.run, time.monotonic() - job.started, problem)
+
+    def _problem(self, job: Job) -> str:
+        code, path = job.process.exitcode or 0, self.directory / job.run.key / "error.txt"
+        if code < 0:
+            return f"ended by signal {-code}"
+        if path.exists():
+            return f"{path.read_text(encoding='utf-8').strip().splitlines()[-1]} (see {path})"
+        return f"ended with exit code {code}"
+
+
+def work(run: Run, directory: Path, threads: int, progress: Connection) -> None:
+    """In the worker: do the run and write its result, or why there is none."""
+    import torch
+
+    torch.set_num_threads(threads)
+    directory.mkdir(parents=True, exist_ok=True)
+    error = directory / "error.txt"
+    write_atomically(directory / "config.json", json.dumps(run.identity, indent=1, sort_keys=True) + "\n")
+    last = 0.0
+
+    def report(fraction: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= REPORT_EVERY:
+            last = now
+            progress.send(fraction)  # BrokenPipeError if nobody listens any more: the worker then ends
+
+    started = time.monotonic()
+    module, _, name = run.work.partition(":")
+    try:
+        result = getattr(importlib.import_module(module), name)(report, **run.config)
+        record = {
+            "run": run.identity,
+            "label": run.label,
+            "result": result,
+            "seconds": round(time.monotonic() - started, 3),
+            "versions": versions(),
+            "commit": commit(),
+        }
+        write_atomically(directory / "result.json", json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n")
+        error.unlink(missing_ok=True)
+    except BrokenPipeError:
+        raise SystemExit(3) from None
+    except Exception:
+        write_atomically(error, traceback.format_exc())
+        raise SystemExit(1) from None

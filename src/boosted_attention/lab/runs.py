@@ -1,0 +1,100 @@
+"""A run: one piece of work with one configuration, in a directory named after the hash of all that determines it.
+
+    OUT/runs/<work>-<hash>/   config.json   result.json   (error.txt if the last attempt failed)
+
+``result.json`` appears whole or not at all, and its result is a function of the configuration alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from boosted_attention import __version__
+
+# Raised when what a run computes changes its meaning: older results are then redone.
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """``work`` names the function that does it, "module:function", and ``config`` are its keywords.
+
+    The function is called as ``function(progress, **config)`` and returns what can be written as JSON.
+    """
+
+    work: str
+    config: dict[str, Any]
+    label: str = ""  # for people; no part of the identity
+    seconds: float = 1.0  # expected, for the order of runs and the time left; no part of the identity
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"work": self.work, "schema": SCHEMA, "config": self.config}
+
+    @property
+    def key(self) -> str:
+        digest = hashlib.sha256(canonical(self.identity).encode()).hexdigest()
+        return f"{self.work.rpartition(':')[2]}-{digest[:16]}"
+
+
+def canonical(data: Any) -> str:
+    """One text for one value, whatever the order of its keys."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The file is the old one or the new one, never a part of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read_result(directory: Path, run: Run) -> tuple[dict[str, Any] | None, str | None]:
+    """A finished run's record; or None and, if a file is there that does not serve, what is wrong with it."""
+    path = directory / run.key / "result.json"
+    if not path.exists():
+        return None, None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return None, f"{path}: damaged JSON; this run is done again"
+    if not isinstance(record, dict) or record.get("run") != run.identity or "result" not in record:
+        return None, f"{path}: not the result of this run; it is done again"
+    if record.get("versions", {}).get("boosted-attention") != __version__:
+        return None, f"{path}: made by another version of boosted-attention; this run is done again"
+    return record, None
+
+
+@cache
+def versions() -> dict[str, str]:
+    import platform
+
+    named = {name: version(name) for name in ("torch", "numpy", "scipy")}
+    return {"boosted-attention": __version__, "python": platform.python_version(), **named}
+
+
+@cache
+def commit() -> str | None:
+    """The checkout's commit, with a + if files differ from it; None outside a checkout."""
+    root = Path(__file__).parent
+
+    def git(*args: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    head = git("rev-parse", "HEAD")
+    return None if head is None else head + ("+" if git("status", "--porcelain", "--", ".") else "")

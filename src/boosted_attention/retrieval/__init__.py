@@ -1,0 +1,1 @@
+"""The synthetic retrieval task: find the stored pattern behind a noisy query."""

@@ -1,0 +1,46 @@
+"""The trained models of the retrieval tables: this library's own layers, the patterns as memory.
+
+One head, no biases, no output projection, a learned inverse temperature per round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boosted_attention.attention.equilibrium import EquilibriumAttention
+from boosted_attention.attention.hopfield import HopfieldAttention
+from boosted_attention.attention.layer import AttentionLayer, BoostedAttention
+from boosted_attention.names import require_choice
+
+FAMILIES = ("boosted", "unrolled", "implicit", "implicit-injected")
+N_ITERATIONS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalModel:
+    """``boosted`` with n_rounds rounds (1 is one-step attention), or converged: by unrolled or implicit gradients."""
+
+    family: str = "boosted"
+    n_rounds: int = 1
+    gate: str = "vector"
+    residual: str = "error"
+
+    def build(self, d: int) -> AttentionLayer:
+        require_choice("family", self.family, FAMILIES)
+        if self.family == "unrolled":
+            return HopfieldAttention(d, 1, n_steps=N_ITERATIONS, temperature="learned", out=False, bias=False)
+        if self.family != "boosted":
+            inject = self.family == "implicit-injected"
+            return EquilibriumAttention(
+                d, 1, inject=inject, max_steps=N_ITERATIONS, temperature="learned", out=False, bias=False
+            )
+        return BoostedAttention(
+            d,
+            1,
+            n_rounds=self.n_rounds,
+            gate=self.gate,
+            residual=self.residual,
+            temperature="learned",
+            out=False,
+            bias=False,
+        )

@@ -1,0 +1,55 @@
+"""The task: K unit patterns in R^d; a query is one of them plus Gaussian noise; give the pattern back.
+
+    p_k = normalize(randn(d)),    x = p_j + sigma eps,    accuracy: is p_j the pattern nearest to the prediction?
+
+The Bayes predictor of the squared error is the posterior mean, which is attention over the patterns,
+
+    f(x) = sum_k p_k softmax_k(<p_k, x> / sigma^2)
+
+and accuracy alone is best served by MAP, the pattern nearest to x itself.
+
+Reference: the paper's Appendix C; Smart et al., "In-context denoising with one-layer transformers", ICML 2025.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalTask:
+    """K patterns in R^d, the same for every seed; ``pattern_seed`` draws another set."""
+
+    d: int = 64
+    n_patterns: int = 16
+    sigma: float = 0.5
+    pattern_seed: int = 42
+
+    def patterns(self) -> Tensor:
+        generator = torch.Generator().manual_seed(self.pattern_seed)
+        return functional.normalize(torch.randn(self.n_patterns, self.d, generator=generator), dim=-1)  # (K, d)
+
+    def sample(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """n noisy queries (n, d) and the index of the pattern behind each (n,)."""
+        index = torch.randint(self.n_patterns, (n,), generator=generator)
+        noise = torch.randn(n, self.d, generator=generator)
+        return self.patterns()[index] + self.sigma * noise, index
+
+
+@dataclass(frozen=True)
+class Score:
+    """Retrieval accuracy in percent, and the mean squared error per query, ||prediction - pattern||^2."""
+
+    accuracy: float
+    mse: float
+
+
+def score(prediction: Tensor, index: Tensor, patterns: Tensor) -> Score:
+    """Score predictions (n, d) of the patterns ``index`` (n,)."""
+    nearest = torch.cdist(prediction, patterns).argmin(dim=-1)
+    error = (prediction - patterns[index]).square().sum(dim=-1)
+    return Score(accuracy=100 * float((nearest == index).double().mean()), mse=float(error.double().mean()))

@@ -1,0 +1,98 @@
+"""Training on the task, all seeds together: their weights are stacked and one vmap runs them side by side.
+
+The reading that reproduces the paper's tables: MSE, Adam, fresh samples at every step, cosine annealing to 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+from torch.nn import functional
+
+from boosted_attention.retrieval.task import RetrievalTask, Score, score
+
+Progress = Callable[[float], None]
+TEST_SEED = 1_000_003  # one test set for all seeds and models, so that differences are paired
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How long and how fast."""
+
+    steps: int = 150
+    lr: float = 3e-3
+    batch: int = 512
+
+
+def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A module with the initialisation of ``seed``; the global random state is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+def train(
+    make: Callable[[], nn.Module],
+    task: RetrievalTask,
+    training: Training,
+    seeds: Sequence[int],
+    *,
+    together: bool = True,
+    progress: Progress = lambda fraction: None,
+) -> list[nn.Module]:
+    """One trained module per seed. ``make()`` builds a module called as ``module(x, memory=patterns)``.
+
+    A seed fixes initialisation and samples, whatever the other seeds; ``together=False`` trains one after the other.
+    """
+    modules = [seeded(make, seed) for seed in seeds]
+    groups = [modules] if together else [[module] for module in modules]
+    numbers = [list(seeds)] if together else [[seed] for seed in seeds]
+    for done, (group, group_seeds) in enumerate(zip(groups, numbers, strict=True)):
+        _train_group(group, task, training, group_seeds, lambda f, done=done: progress((done + f) / len(groups)))
+    return modules
+
+
+def _train_group(
+    modules: list[nn.Module], task: RetrievalTask, training: Training, seeds: Sequence[int], progress: Progress
+) -> None:
+    memory = task.patterns()[None]  # (1, K, d)
+    weights: dict[str, Tensor] = dict(modules[0].named_parameters())
+    if len(modules) > 1:
+        weights = {name: t.detach().requires_grad_() for name, t in stack_module_state(modules)[0].items()}
+
+    def predict(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(modules[0], weights, (x[None],), {"memory": memory})[0]  # (n, d) -> (n, d)
+
+    run = predict if len(modules) == 1 else vmap(predict)
+    optimizer = torch.optim.Adam(weights.values(), lr=training.lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, training.steps)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    for step in range(training.steps):
+        samples = [task.sample(training.batch, generator) for generator in generators]
+        x, index = (torch.stack(part) if len(modules) > 1 else part[0] for part in zip(*samples, strict=True))
+        error = functional.mse_loss(run(weights, x), task.patterns()[index], reduction="none")
+        loss = error.mean(dim=(-2, -1)).sum()  # seeds do not mix: each has the gradient it has alone
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        progress((step + 1) / training.steps)
+    if len(modules) > 1:
+        for i, module in enumerate(modules):
+            module.load_state_dict({name: t[i].detach() for name, t in weights.items()})
+
+
+def test_set(task: RetrievalTask, size: int) -> tuple[Tensor, Tensor]:
+    return task.sample(size, torch.Generator().manual_seed(TEST_SEED))
+
+
+@torch.no_grad()
+def evaluate(predict: Callable[[Tensor], Tensor], task: RetrievalTask, size: int) -> Score:
+    """Accuracy and squared error on the common test set."""
+    x, index = test_set(task, size)
+    predictions = torch.cat([predict(part) for part in x.split(4096)])
+    return score(predictions, index, task.patterns())
