@@ -11,8 +11,9 @@ import boosted_attention
 
 SOURCE = Path(boosted_attention.__file__).parent
 # Each room may import from those before it; rooms in one set do not know each other.
-ROOMS = [{"names"}, {"attention"}, {"cli"}]
-CORE = {"torch", "numpy", "tyro", "rich"}
+ROOMS = [{"names"}, {"attention"}, {"retrieval"}, {"theory"}, {"lab"}, {"cli"}]
+CORE = {"torch", "numpy", "scipy", "tyro", "rich"}
+OPTIONAL = {"matplotlib"}  # imported inside functions only
 
 
 def imports(path: Path) -> set[str]:
@@ -38,7 +39,7 @@ FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or
 def test_imports_flow_one_way(path):
     own = path.relative_to(SOURCE).with_suffix("").parts[0]
     level = next(i for i, rooms in enumerate(ROOMS) if own in rooms)
-    allowed = {own}.union(*ROOMS[:level]) | ({""} if own == "cli" else set())
+    allowed = {own}.union(*ROOMS[:level]) | ({""} if own in ("lab", "cli") else set())  # these ask for the version
     used = {room(module) for module in imports(path) if module.startswith("boosted_attention")}
     assert used <= allowed
 
@@ -46,7 +47,15 @@ def test_imports_flow_one_way(path):
 def test_only_core_dependencies_are_imported():
     used = set().union(*(imports(path) for path in SOURCE.rglob("*.py")))
     foreign = {name.split(".")[0] for name in used} - sys.stdlib_module_names - {"boosted_attention"}
-    assert foreign <= CORE
+    assert foreign <= CORE | OPTIONAL
+
+
+def test_optional_packages_are_imported_inside_functions():
+    for path in SOURCE.rglob("*.py"):
+        outside = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        named = {alias.name for node in outside if isinstance(node, ast.Import) for alias in node.names}
+        named |= {node.module or "" for node in outside if isinstance(node, ast.ImportFrom)}
+        assert not {name.split(".")[0] for name in named} & OPTIONAL, path
 
 
 def test_importing_the_package_pulls_in_nothing_optional():

@@ -44,6 +44,26 @@ def test_check_fails_when_a_layer_is_wrong(monkeypatch, capsys):
     assert "1 of 2 layers exact, 1 FAILED" in printed
 
 
+def test_check_survives_a_layer_that_raises_and_finds_a_nan(monkeypatch, capsys):
+    forward = AttentionLayer.forward
+
+    def broken(self, x, **call):
+        if self.config.learner == "twicing":
+            raise RuntimeError("no such operation here")
+        y = forward(self, x, **call)
+        return y * float("nan") if "cache" in call and self.config.learner == "gated" else y
+
+    monkeypatch.setattr(AttentionLayer, "forward", broken)
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as stop:
+        main(["check", "standard", "twicing", "gated", "--length", "9"])
+    assert stop.value.code == 1
+    printed = capsys.readouterr().out
+    assert "RuntimeError: no such operation here" in printed
+    assert "cached decoding off by nan" in printed
+    assert "1 of 3 layers exact, 2 FAILED" in printed
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

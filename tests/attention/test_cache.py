@@ -114,6 +114,8 @@ def test_refusals():
     cache = KVCache(max_len=5)
     with pytest.raises(ValueError, match=r"max_len=5.*no gradient.*torch.no_grad"):
         layer(x, is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match="cache must be a KVCache"):
+        layer(x, is_causal=True, cache={})
     with torch.no_grad():
         layer(x, is_causal=True, cache=cache)
         with pytest.raises(ValueError, match="max_len=5 and holds 4 positions; 4 more do not fit"):
@@ -122,9 +124,34 @@ def test_refusals():
             layer(x[:, :1], cache=cache)
         with pytest.raises(ValueError, match="memory"):
             layer(x[:, :1], memory=x, cache=cache)
-        with pytest.raises(ValueError, match="no 'k1': it was filled by another layer"):
-            build("boosted")(x[:, :1], is_causal=True, cache=cache)
-        with pytest.raises(ValueError, match="cannot continue"):
-            build("standard", n_kv_heads=1)(x[:, :1], is_causal=True, cache=cache)
-    with pytest.raises(ValueError, match="max_len=0 must be at least 1"):
-        KVCache(max_len=0)
+        for other in (build("boosted"), build("standard")):  # a layer_index forgotten
+            with pytest.raises(ValueError, match="filled by another layer; give each layer a layer_index of its own"):
+                other(x[:, :1], is_causal=True, cache=cache)
+        with pytest.raises(ValueError, match=r"torch.float64, which .*torch.float32 cannot continue"):
+            layer.float()(x[:, :1].float(), is_causal=True, cache=cache)
+    for max_len in (0, 2.5):
+        with pytest.raises(ValueError, match=f"max_len={max_len} must be an integer of at least 1"):
+            KVCache(max_len=max_len)
+
+
+def test_layers_of_a_model_share_one_cache():
+    layers = [build("boosted", layer_index=0), build("standard", layer_index=1)]
+    x, cache = randn(2, 6, D_MODEL), KVCache()
+    full = layers[1](layers[0](x, is_causal=True), is_causal=True)
+    pieces = [
+        layers[1](layers[0](piece, is_causal=True, cache=cache), is_causal=True, cache=cache)
+        for piece in x.split([3, 1, 2], dim=1)
+    ]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), full, rtol=0, atol=1e-10)
+    assert cache.length == 6
+
+
+@pytest.mark.parametrize("max_len", [None, 40])
+@torch.no_grad()
+def test_decoding_compiles_whole(max_len):
+    torch._dynamo.reset()
+    layer, x = build("boosted", rope_theta=1e4), randn(2, 12, D_MODEL)
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    cache = KVCache(max_len=max_len)
+    pieces = [compiled(piece, is_causal=True, cache=cache) for piece in x.split([4, 1, 1, 1, 1, 4], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), layer(x, is_causal=True), rtol=0, atol=1e-10)

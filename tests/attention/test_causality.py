@@ -17,6 +17,13 @@ def test_perturbing_the_future_leaves_the_past_bit_identical(name, kernel, full)
     assert causality_violation(layer, randn(2, length, D_MODEL), positions=range(length)) is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["boosted", "twicing", "differential"])
+def test_longer_than_a_kernel_block(name, dtype):
+    layer, x = build(name, dtype), randn(1, 300, D_MODEL, dtype=dtype)
+    assert causality_violation(layer, x, positions=(1, 127, 128, 255, 256, 299)) is None
+
+
 @pytest.mark.parametrize("name", list_attention())
 def test_a_leak_would_be_found(name):
     """The check itself can fail: without the mask, every layer leaks."""

@@ -53,6 +53,15 @@ OPTIONS = [
         "temperature='learn' must be None .*, 'learned', or a positive",
     ),
     (lambda: BoostedAttention(32, 4, temperature=0.0), "temperature=0.0 must be"),
+    (lambda: BoostedAttention(32, 4, temperature=True), "temperature=True must be"),
+    (lambda: BoostedAttention(32, 4, temperature=float("inf")), "temperature=inf must be"),
+    (lambda: BoostedAttention(32, 4, dropout="0.1"), "dropout='0.1' must lie in [0, 1)"),
+    (lambda: BoostedAttention(32, 4, rope_theta="1e4"), "rope_theta='1e4' needs a positive base"),
+    (lambda: BoostedAttention(30, 4, head_dim=8), "needs n_heads * head_dim == d_model; space='output' takes any"),
+    (lambda: StandardAttention(32, 4, n_rounds=3), "no option 'n_rounds'"),
+    (lambda: TwicingAttention(32, 4, n_rounds=2), "no option 'n_rounds'"),
+    (lambda: GatedAttention(32, 4, dropot=0.1), "no option 'dropot'; did you mean 'dropout'?"),
+    (lambda: HopfieldAttention(32, 4, gate="none"), "no option 'gate'"),
     (lambda: BoostedAttention(12, 4, rope_theta=1e4), "rope_theta=10000.0 needs .* an even head_dim, got head_dim=3"),
     (lambda: BoostedAttention(32, 4, rope_theta=-1.0), "rope_theta=-1.0 needs a positive base"),
     (lambda: BoostedAttention(32, 4, layer_index=-1), "layer_index=-1 must be an integer of at least 0"),
@@ -104,6 +113,7 @@ CALLS = [
     ({"positions": torch.arange(5)}, "positions: the layer was built without rope_theta"),
     ({"memory": randn(3, 7, 32)}, "memory has shapes [(3, 7, 32), (3, 7, 32)]; expected [(2, 7, 32), (2, 7, 32)]"),
     ({"memory": (randn(2, 7, 32), randn(2, 6, 32))}, "memory has shapes [(2, 7, 32), (2, 6, 32)]"),
+    ({"memory": randn(7)}, "memory has shapes [(7,), (7,)]; expected [(2, 'keys', 32), (2, 'keys', 32)]"),
     ({"memory": (randn(2, 7, 32),)}, "memory has 1 entries; expected a tensor or a (key, value) pair"),
     ({"memory": randn(2, 7, 32), "is_causal": True}, "is_causal: a memory has no order"),
 ]
@@ -118,7 +128,8 @@ def test_calls(call, message):
 
 def test_positions_of_the_wrong_shape_or_dtype():
     layer, x = build("boosted", rope_theta=1e4), randn(2, 5, D_MODEL)
-    for positions in (torch.arange(4), torch.zeros(3, 5, dtype=torch.int64), torch.arange(5.0)):
+    wrong = torch.arange(4), torch.zeros(3, 5, dtype=torch.int64), torch.arange(5.0), torch.ones(5, dtype=torch.bool)
+    for positions in wrong:
         with pytest.raises(ValueError, match=r"positions has shape .*expected integers of shape \(5,\) or \(2, 5\)"):
             layer(x, positions=positions)
     with pytest.raises(ValueError, match="rope_theta has no positions for a memory"):

@@ -79,6 +79,31 @@ def test_without_injection_a_contraction_forgets_the_query():
         assert (gradient is not None and gradient.abs().max() > 1e-6) == inject
 
 
+def test_forward_mode_agrees_with_reverse_mode():
+    layer = EquilibriumAttention(8, 2, tol=1e-14).double()
+    x = randn(1, 3, 8)
+
+    def run(x):
+        return layer(x, is_causal=True)
+
+    torch.testing.assert_close(torch.func.jacfwd(run)(x), torch.func.jacrev(run)(x), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_comes_to_rest(dtype):
+    layer = EquilibriumAttention(64, 4).to(dtype)
+    _, steps, converged = report(layer, randn(2, 32, 64, dtype=dtype), is_causal=True)
+    assert converged.all()
+    assert steps.max() < 20
+
+
+def test_a_nan_is_not_convergence():
+    x = randn(1, 4, D_MODEL)
+    x[0, 2] = torch.nan
+    _, _, converged = report(HopfieldAttention(D_MODEL, N_HEADS, n_steps=5, tol=1e-3).double(), x, is_causal=True)
+    assert not converged[0, 2:].any()
+
+
 def test_rows_that_do_not_converge_are_reported():
     layer = EquilibriumAttention(D_MODEL, N_HEADS, max_steps=2, tol=1e-12).double()
     y, steps, converged = report(layer, randn(2, 5, D_MODEL))

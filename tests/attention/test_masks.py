@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from boosted_attention import list_attention, padding_mask
+from boosted_attention.attention import reference
 from tests.conftest import D_MODEL, N_HEADS, build, randn
 
 
@@ -72,7 +73,7 @@ def test_empty_batch(name, kernel):
 
 @pytest.mark.parametrize("name", list_attention())
 def test_empty_sequence(name):
-    layer = build(name)
+    layer = build(name, rope_theta=1e4)
     assert layer(randn(2, 0, D_MODEL), is_causal=True).shape == (2, 0, D_MODEL)
 
 
@@ -87,6 +88,28 @@ def test_huge_logits(name, dtype, kernel):
     assert y.isfinite().all()
     y.float().square().sum().backward()
     assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("kernel", ["auto", "explicit"])
+@pytest.mark.parametrize("name", [name for name in list_attention() if name != "equilibrium"])
+def test_huge_logits_are_right(name, kernel):
+    layer, x = build(name, temperature=1e4), randn(2, 6, D_MODEL)
+    layer.kernel = kernel
+    expected = reference.layer(layer.config, dict(layer.named_parameters()), x, is_causal=True)
+    torch.testing.assert_close(layer(x, is_causal=True), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["standard", "boosted", "twicing", "differential", "differential-v2"])
+def test_a_float32_mask_keeps_its_precision_in_a_half_precision_layer(name, dtype):
+    """Both kernels agree on masks that half precision cannot hold: large biases, and float32's smallest number."""
+    layer, x = build(name, dtype), randn(2, 6, D_MODEL, dtype=dtype)
+    bias = 1000 + torch.randn(1, 1, 6, 6)
+    bias[..., 4:] = torch.finfo(torch.float32).min
+    bias[..., 2, :] = torch.finfo(torch.float32).min
+    fused = layer(x, mask=bias)
+    layer.kernel = "explicit"
+    torch.testing.assert_close(layer(x, mask=bias), fused, rtol=0.03, atol=0.03)
 
 
 def test_huge_logits_pick_the_best_key():

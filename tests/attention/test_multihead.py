@@ -147,6 +147,37 @@ def test_inside_an_encoder_in_eval_mode(padded, norm_first, nested):
     torch.testing.assert_close(y[visible], expected[visible], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+def test_exchanged_inside_an_encoder_that_already_exists(padded, grad):
+    """The encoder decided at its construction to use nested tensors; it must step aside all the same."""
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(D_MODEL, N_HEADS, 64, dropout=0.0, batch_first=True), 2)
+    for layer in encoder.layers:
+        layer.self_attn = BoostedMultiheadAttention(D_MODEL, N_HEADS, batch_first=True)
+    encoder = encoder.double()
+    x, padding = randn(N, L, D_MODEL), torch.zeros(N, L, dtype=torch.bool)
+    padding[0, 3:] = True
+    call = {"src_key_padding_mask": padding} if padded else {}
+    with torch.set_grad_enabled(grad):
+        trained, evaluated = encoder.train()(x, **call), encoder.eval()(x, **call)
+    torch.testing.assert_close(evaluated, trained, rtol=0, atol=1e-12)
+
+
+def test_self_attention_can_be_declared():
+    """Equal values in other objects are cross-attention, unless the layer is told otherwise."""
+    x = randn(N, L, D_MODEL)
+    by_identity = BoostedMultiheadAttention(D_MODEL, N_HEADS, batch_first=True).double()
+    declared = BoostedMultiheadAttention(D_MODEL, N_HEADS, batch_first=True, self_attention=True).double()
+    declared.load_state_dict(by_identity.state_dict())
+    expected = by_identity(x, x, x)[0]
+    assert not torch.allclose(by_identity(x, x.clone(), x.clone())[0], expected)
+    assert torch.equal(declared(x, x.clone(), x.clone())[0], expected)
+    crossed = BoostedMultiheadAttention(D_MODEL, N_HEADS, batch_first=True, self_attention=False).double()
+    crossed.load_state_dict(by_identity.state_dict())
+    expected = by_identity(x, x.clone(), x.clone())[0]
+    torch.testing.assert_close(crossed(x, x, x)[0], expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_inside_a_decoder(training):
     block = nn.TransformerDecoderLayer(D_MODEL, N_HEADS, 64, dropout=0.0, batch_first=True)
@@ -168,8 +199,27 @@ def test_inside_a_decoder(training):
 def test_device_and_dtype():
     layer = BoostedMultiheadAttention(8, 2, device="meta", dtype=torch.bfloat16)
     assert all(p.is_meta and p.dtype == torch.bfloat16 for p in layer.parameters())
+    layer, x = BoostedMultiheadAttention(8, 2, dtype=torch.bfloat16), torch.randn(3, 2, 8, dtype=torch.bfloat16)
+    assert {t.dtype for t in layer(x, x, x)} == {torch.bfloat16}
 
 
+def test_has_the_attributes_of_torchs_layer():
+    ours, theirs = BoostedMultiheadAttention(8, 2, dropout=0.1), nn.MultiheadAttention(8, 2, dropout=0.1)
+    for name in (
+        "embed_dim",
+        "kdim",
+        "vdim",
+        "num_heads",
+        "dropout",
+        "batch_first",
+        "head_dim",
+        "bias_k",
+        "add_zero_attn",
+    ):
+        assert getattr(ours, name) == getattr(theirs, name), name
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_refusals():
     layer, x = BoostedMultiheadAttention(D_MODEL, N_HEADS, batch_first=True).double(), randn(N, L, D_MODEL)
     with pytest.raises(ValueError, match="add_bias_kv=True"):
@@ -182,6 +232,9 @@ def test_refusals():
         layer(x, x, x, key_padding_mask=torch.zeros(3, 4))
     with pytest.raises(ValueError, match=r"dtype torch.int64.*True = not allowed"):
         layer(x, x, x, attn_mask=torch.zeros(L, L, dtype=torch.int64))
+    nested = torch.nested.nested_tensor([x[0], x[1, :2]])
+    with pytest.raises(ValueError, match="nested tensor"):
+        layer(nested, nested, nested)
     with pytest.raises(ValueError, match="query has shape"):
         layer(x[None], x[None], x[None])
     with pytest.raises(ValueError, match="memory has no order"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from boosted_attention.names import require
+from boosted_attention.names import is_count, require
 
 
 class LayerCache:
@@ -23,6 +23,7 @@ class LayerCache:
     def __init__(self, max_len: int | None = None):
         self.max_len = max_len
         self.length = 0
+        self.owner: int | None = None  # id of the layer that fills it
         self.slots: dict[str, Tensor] = {}
 
     @property
@@ -33,39 +34,38 @@ class LayerCache:
     def append(self, name: str, new: Tensor) -> Tensor:
         """Write (B, H, T, d) behind the ``length`` positions that count and return all, (B, H, length + T, d)."""
         end = self.length + new.shape[2]
-        if self.length:
-            held = self.slots.get(name)
-            require(
-                held is not None, f"cache has slots {sorted(self.slots)}, no {name!r}: it was filled by another layer"
-            )
-            assert held is not None
-            require(
-                held.shape[:2] + held.shape[3:] == new.shape[:2] + new.shape[3:],
-                f"cache slot {name!r} has shape {tuple(held.shape)}, which {tuple(new.shape)} cannot continue",
-            )
+        held = self.slots.get(name) if self.length else None
+        if self.length and held is None:
+            raise ValueError(f"cache has slots {sorted(self.slots)}, no {name!r}: it was filled by another layer")
+        if held is not None and (describe(held) != describe(new)):
+            raise ValueError(f"cache slot {name!r} holds {describe(held)}, which {describe(new)} cannot continue")
         if self.max_len is None:
-            slot = torch.cat([self.slots[name][:, :, : self.length], new], dim=2) if self.length else new
+            slot = new if held is None else torch.cat([held[:, :, : self.length], new], dim=2)
         else:
-            require(
-                not (torch.is_grad_enabled() and new.requires_grad),
-                f"max_len={self.max_len}: a preallocated cache holds no gradient; decode under torch.no_grad() "
-                "or use a growing cache, KVCache()",
-            )
-            slot = self.slots[name] if self.length else new.new_empty(*new.shape[:2], self.max_len, new.shape[3])
+            slot = new.new_empty(*new.shape[:2], self.max_len, new.shape[3]) if held is None else held
             slot[:, :, self.length : end] = new
         self.slots[name] = slot
         return slot[:, :, :end]
 
-    def require_room(self, batch: int, n_new: int) -> None:
+    def admit(self, layer: object, batch: int, n_new: int) -> None:
         """Raise ValueError, before anything is written, if the call does not fit."""
-        require(
-            self.batch_size in (None, batch),
-            f"cache holds a batch of {self.batch_size}, the input is a batch of {batch}",
-        )
-        require(
-            self.max_len is None or self.length + n_new <= self.max_len,
-            f"cache has max_len={self.max_len} and holds {self.length} positions; {n_new} more do not fit",
-        )
+        if self.length and self.owner != id(layer):
+            raise ValueError(
+                "cache: these slots were filled by another layer; give each layer a layer_index of its own"
+            )
+        if self.length and self.batch_size != batch:
+            raise ValueError(f"cache holds a batch of {self.batch_size}, the input is a batch of {batch}")
+        if self.max_len is not None:
+            if self.length + n_new > self.max_len:
+                raise ValueError(
+                    f"cache has max_len={self.max_len} and holds {self.length} positions; {n_new} more do not fit"
+                )
+            if torch.is_grad_enabled():
+                raise ValueError(
+                    f"max_len={self.max_len}: a preallocated cache holds no gradient; decode under torch.no_grad() "
+                    "or use a growing cache, KVCache()"
+                )
+        self.owner = id(layer)
 
     def advance(self, n_new: int) -> None:
         self.length += n_new
@@ -75,15 +75,25 @@ class LayerCache:
         self.slots = {name: slot.index_select(0, index.to(slot.device)) for name, slot in self.slots.items()}
 
 
+def describe(t: Tensor) -> str:
+    """All of a slot but its length."""
+    batch, n_heads, _, d = t.shape
+    return f"batch {batch}, {n_heads} heads of {d}, {t.dtype}"
+
+
 class KVCache:
     """Keys and values of a whole model: ``layer(x, is_causal=True, cache=cache)`` uses ``cache.layer(layer_index)``.
+
+    Layers that share a cache need a ``layer_index`` each; one layer used twice in a model needs two caches.
 
     Args:
         max_len: preallocate this many positions; None grows as it goes.
     """
 
     def __init__(self, max_len: int | None = None):
-        require(max_len is None or max_len >= 1, f"max_len={max_len} must be at least 1, or None to grow")
+        require(
+            max_len is None or is_count(max_len), f"max_len={max_len} must be an integer of at least 1, or None to grow"
+        )
         self.max_len = max_len
         self._layers: dict[int, LayerCache] = {}
 

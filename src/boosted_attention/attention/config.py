@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeGuard
 
 from boosted_attention.attention.gates import GATES
 from boosted_attention.attention.residuals import RESIDUALS
-from boosted_attention.names import require, require_choice
+from boosted_attention.names import is_count, nearest, require, require_choice
 
 KV_SOURCES = ("residual", "input", "shared")
 SPACES = ("heads", "output")
@@ -64,12 +65,11 @@ class LayerConfig:
         require_choice("space", self.space, SPACES)
         self._check_heads()
         require(
-            self.rope_theta is None or (self.rope_theta > 0 and self.d_head % 2 == 0),
-            f"rope_theta={self.rope_theta} needs a positive base and an even head_dim, got head_dim={self.d_head}",
+            self.rope_theta is None or (is_number(self.rope_theta) and self.rope_theta > 0 and self.d_head % 2 == 0),
+            f"rope_theta={self.rope_theta!r} needs a positive base and an even head_dim, got head_dim={self.d_head}",
         )
         require(
-            self.temperature in (None, "learned")
-            or (isinstance(self.temperature, (int, float)) and self.temperature > 0),
+            self.temperature in (None, "learned") or (is_number(self.temperature) and self.temperature > 0),
             f"temperature={self.temperature!r} must be None (1/sqrt(head_dim)), 'learned', "
             "or a positive factor on the scores",
         )
@@ -81,7 +81,7 @@ class LayerConfig:
             isinstance(self.layer_index, int) and self.layer_index >= 0,
             f"layer_index={self.layer_index!r} must be an integer of at least 0",
         )
-        require(0.0 <= self.dropout < 1.0, f"dropout={self.dropout} must lie in [0, 1)")
+        require(is_number(self.dropout) and 0.0 <= self.dropout < 1.0, f"dropout={self.dropout!r} must lie in [0, 1)")
 
     def _check_heads(self) -> None:
         d, h = self.d_model, self.n_heads
@@ -91,8 +91,9 @@ class LayerConfig:
         )
         require(
             self.n_rounds == 1 or self.space == "output" or h * self.d_head == d,
-            f"head_dim={self.head_dim} with space='heads' needs n_heads * head_dim == d_model, so head_dim={d / h:g} "
-            "here; space='output' takes any head_dim",
+            f"head_dim={self.head_dim} with space='heads' needs n_heads * head_dim == d_model"
+            + (f", so head_dim={d // h} here" if d % h == 0 else "")
+            + "; space='output' takes any head_dim",
         )
         per_round = isinstance(self.n_kv_heads, Sequence)
         require(
@@ -135,8 +136,18 @@ class LayerConfig:
         return m == 0 or self.kv_source != "shared"
 
 
-def is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def common_options(options: CommonOptions) -> CommonOptions:
+    """The options themselves, if every layer has them."""
+    allowed = list(CommonOptions.__annotations__)
+    for option in options:
+        require(
+            option in allowed, f"no option {option!r}{nearest(option, allowed)} (common options: {', '.join(allowed)})"
+        )
+    return options
 
 
 def divisors(n: int) -> list[int]:

@@ -18,7 +18,8 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.attention.config import CommonOptions, LayerConfig
+from boosted_attention.attention.config import CommonOptions, LayerConfig, common_options
+from boosted_attention.attention.kernels import fused
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner, merge_heads, split_heads
 from boosted_attention.names import require
@@ -47,11 +48,12 @@ class DifferentialLearner(SoftmaxLearner):
 
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
         k, v = self._per_map(k, 2), self._per_map(v, 1).repeat_interleave(2, dim=1)  # (B, H, S, dh), (B, H, S, 2dh)
-        # A fused kernel needs values as wide as queries: one call per half.
-        halves = [call.attention(q, k, half, self.scale) for half in v.chunk(2, dim=-1)]
+        # A fused kernel needs values as wide as queries: one call per half. Dropout draws one mask per map.
+        parts = v.chunk(2, dim=-1) if call.kernel is fused else (v,)
+        y = torch.cat([call.attention(q, k, part, self.scale) for part in parts], dim=-1)
         lam = self.lambda_value()
         call.note(**{"lambda": lam})
-        y = torch.cat(halves, dim=-1).to(lam.dtype)  # under autocast the difference and its norm stay in float32
+        y = y.to(lam.dtype)  # under autocast the difference and its norm stay in float32
         y = y.unflatten(1, (self.n_pairs, 2))  # (B, H/2, 2, T, 2dh)
         y = self.norm(y[:, :, 0] - lam * y[:, :, 1]) * (1 - self.lambda_init)  # (B, H/2, T, 2dh)
         return merge_heads(y)
@@ -98,4 +100,4 @@ class DifferentialAttention(AttentionLayer):
     def __init__(self, d_model: int, n_heads: int, *, version: int = 1, **common: Unpack[CommonOptions]):
         require(version in (1, 2), f"version={version!r} must be 1 or 2")
         learner = "differential" if version == 1 else "differential-v2"
-        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, learner=learner, **common))
+        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, learner=learner, **common_options(common)))

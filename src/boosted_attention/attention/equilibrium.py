@@ -23,13 +23,13 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from boosted_attention.attention.config import CommonOptions, LayerConfig, is_count
+from boosted_attention.attention.config import CommonOptions, LayerConfig, common_options
 from boosted_attention.attention.hopfield import iterate, require_square_state
-from boosted_attention.attention.kernels import explicit, repeat_heads
+from boosted_attention.attention.kernels import explicit, full_precision, repeat_heads
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners import LEARNERS, Angles, RoundCall, SoftmaxLearner, merge_heads
 from boosted_attention.attention.rotary import rotate
-from boosted_attention.names import require
+from boosted_attention.names import is_count, require
 
 
 class EquilibriumLearner(SoftmaxLearner):
@@ -55,14 +55,16 @@ class EquilibriumLearner(SoftmaxLearner):
 
         with torch.no_grad():
             first = merge_heads(call.attention(q, k, v, self.scale))
-            rest, steps, converged = iterate(step, first, self.max_steps - 1, self.tol)
+            tol = max(self.tol, 2 * torch.finfo(first.dtype).eps)  # no state can rest more exactly than it is written
+            rest, steps, converged = iterate(step, first, self.max_steps - 1, tol)
+        rest = rest.detach()  # from forward-mode tangents too
         call.note(steps=steps + 1, converged=converged)
 
         at_rest = query(rest)
         value = merge_heads(call.attention(at_rest, k, v, self.scale))  # f(z*), differentiable in x and the weights
         if not torch.is_grad_enabled():
             return value
-        with torch.autocast(z.device.type, enabled=False):  # a solve wants float32
+        with full_precision(z.device):  # a solve wants float32
             implicit = self.solve(value - rest, at_rest, k, v, angles, call).to(value.dtype)
         return value.detach() + (implicit - implicit.detach())  # the value of f(z*) with the gradient of z*
 
@@ -123,7 +125,8 @@ class EquilibriumAttention(AttentionLayer):
     """The fixed point of attention iterated on its own output, with true implicit gradients.
 
     The trace's ``extra`` holds ``steps`` and ``converged`` per row. A row that reached ``max_steps`` first returns its
-    last state, and its gradient is that of the linearisation there.
+    last state, and its gradient is that of the linearisation there. First derivatives only: the Jacobian in the solve
+    is a constant of the graph, so second derivatives would miss a part.
 
     Args:
         inject: add the layer's input to the query at every step, so that the fixed point depends on it.
@@ -142,5 +145,7 @@ class EquilibriumAttention(AttentionLayer):
         **common: Unpack[CommonOptions],
     ):
         options = {"inject": inject, "max_steps": max_steps, "tol": tol}
-        config = LayerConfig(d_model=d_model, n_heads=n_heads, learner="equilibrium", learner_options=options, **common)
+        config = LayerConfig(
+            d_model=d_model, n_heads=n_heads, learner="equilibrium", learner_options=options, **common_options(common)
+        )
         super().__init__(config)

@@ -10,7 +10,7 @@ from typing import Unpack
 
 from torch import Tensor, nn
 
-from boosted_attention.attention.config import CommonOptions, LayerConfig
+from boosted_attention.attention.config import CommonOptions, LayerConfig, common_options
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner
 from boosted_attention.names import require_choice
@@ -40,4 +40,4 @@ class GatedAttention(AttentionLayer):
     ):
         require_choice("granularity", granularity, ("elementwise", "headwise"))
         learner = "gated" if granularity == "elementwise" else "gated-headwise"
-        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, learner=learner, **common))
+        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, learner=learner, **common_options(common)))

@@ -14,11 +14,11 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from boosted_attention.attention.config import CommonOptions, LayerConfig, is_count
+from boosted_attention.attention.config import CommonOptions, LayerConfig, common_options
 from boosted_attention.attention.kernels import inside_transform
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner, merge_heads
-from boosted_attention.names import require
+from boosted_attention.names import is_count, require
 
 
 def iterate(step: Callable[[Tensor], Tensor], z: Tensor, n_steps: int, tol: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -28,11 +28,12 @@ def iterate(step: Callable[[Tensor], Tensor], z: Tensor, n_steps: int, tol: floa
     """
     active = torch.ones_like(z[..., 0], dtype=torch.bool)  # (B, T)
     steps = torch.zeros_like(active, dtype=torch.int64)
-    may_stop_early = not (inside_transform() or torch.compiler.is_compiling())  # neither can branch on data
+    # Transforms, the compiler and the meta device cannot branch on data.
+    may_stop_early = not (inside_transform() or torch.compiler.is_compiling() or z.is_meta)
     for _ in range(n_steps):
         new = step(z)
         with torch.no_grad():
-            moving = (new - z).norm(dim=-1) > tol * new.norm(dim=-1)
+            moving = ~((new - z).norm(dim=-1) <= tol * new.norm(dim=-1))  # a NaN never rests
         z = torch.where(active[..., None], new, z)
         steps = steps + active
         active = active & moving
@@ -75,7 +76,7 @@ LEARNERS["hopfield"] = HopfieldLearner
 class HopfieldAttention(AttentionLayer):
     """Iterated attention with fixed keys and values, gradients through the iterations.
 
-    The trace's ``extra`` holds ``steps`` and ``converged`` per row.
+    The trace's ``extra`` holds ``steps`` and ``converged`` per row; its ``weights`` are those of the last step taken.
 
     Args:
         n_steps: at most this many steps; 1 is standard attention.
@@ -86,5 +87,7 @@ class HopfieldAttention(AttentionLayer):
         self, d_model: int, n_heads: int, *, n_steps: int = 3, tol: float = 0.0, **common: Unpack[CommonOptions]
     ):
         options = {"n_steps": n_steps, "tol": tol}
-        config = LayerConfig(d_model=d_model, n_heads=n_heads, learner="hopfield", learner_options=options, **common)
+        config = LayerConfig(
+            d_model=d_model, n_heads=n_heads, learner="hopfield", learner_options=options, **common_options(common)
+        )
         super().__init__(config)

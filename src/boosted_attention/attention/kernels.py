@@ -1,4 +1,4 @@
-"""Attention kernels with one signature: fused (never a T x S matrix in memory) and explicit (the weights in hand).
+"""Attention kernels with one signature: fused (the weights never in memory) and explicit (the weights in hand).
 
     y = softmax(scale * q k^T + mask) v
 
@@ -7,6 +7,7 @@ fused CPU kernel has no path. In half precision it works in float32 and rounds o
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.nn import functional
 
 from boosted_attention.attention.masks import Mask, causal_mask
+from boosted_attention.names import require_choice
 
 # (q, k, v, mask, scale, dropout) -> (y, weights or None)
 Kernel = Callable[[Tensor, Tensor, Tensor, Mask, float, float], tuple[Tensor, Tensor | None]]
@@ -29,7 +31,8 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, dropout: fl
     n_heads, bias = q.shape[1], mask.tensor
     if bias is not None:
         bias = repeat_heads(bias, n_heads)
-        bias = bias if bias.dtype == torch.bool else bias.to(q.dtype)
+        if bias.dtype not in (torch.bool, q.dtype):
+            bias = bias.to(torch.promote_types(q.dtype, torch.float32))  # half precision would round large biases
     y = functional.scaled_dot_product_attention(
         q, k, v, attn_mask=bias, is_causal=mask.is_causal, scale=scale, enable_gqa=k.shape[1] != n_heads
     )  # (B, H, T, dh)
@@ -43,7 +46,7 @@ def explicit(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, dropout:
     work = torch.promote_types(dtype, torch.float32)
     k, v = repeat_heads(k, n_heads), repeat_heads(v, n_heads)
     bias = causal_mask(q.shape[2], k.shape[2], q.device)[None, None] if mask.is_causal else mask.tensor
-    with torch.autocast(q.device.type, enabled=False):
+    with full_precision(q.device):
         scores = (q.to(work) * scale) @ k.to(work).transpose(-2, -1)  # (B, H, T, S)
         if bias is not None:
             bias = repeat_heads(bias, n_heads)
@@ -55,6 +58,13 @@ def explicit(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, dropout:
     return y.to(dtype), weights
 
 
+def full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Autocast off, where the device has it."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
 def inside_transform() -> bool:
     """Whether a torch.func transform (vmap, grad, jvp) is tracing this call."""
     if torch.compiler.is_compiling():
@@ -63,7 +73,8 @@ def inside_transform() -> bool:
 
 
 def choose_kernel(kernel: str, *, tracing: bool, dropout: float) -> Kernel:
-    """``kernel`` is "auto" or the name of one; what only the explicit kernel can do takes it regardless."""
+    """``kernel`` is "auto" or "explicit"; what only the explicit kernel can do takes it regardless."""
+    require_choice("kernel", kernel, ("auto", "explicit"))
     if kernel == "explicit" or tracing or dropout > 0.0 or inside_transform():
         return explicit
     return fused

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.cache import KVCache, LayerCache
-from boosted_attention.attention.config import CommonOptions, LayerConfig, Temperature
+from boosted_attention.attention.config import CommonOptions, LayerConfig, Temperature, common_options
 from boosted_attention.attention.gates import GATES
 from boosted_attention.attention.kernels import choose_kernel
 from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner
@@ -87,11 +87,12 @@ class AttentionLayer(Traced):
         layer_cache = cache.layer(self.config.layer_index) if isinstance(cache, KVCache) else cache
         past = 0
         if layer_cache is not None:
+            require(isinstance(layer_cache, LayerCache), "cache must be a KVCache or one of its layers")
             require(memory is None, "cache: keys and values come from memory, which does not grow; pass one of the two")
             require(is_causal, "cache: only a causal layer can decode step by step; pass is_causal=True")
-            layer_cache.require_room(batch, n_queries)
+            layer_cache.admit(self, batch, n_queries)
             past = layer_cache.length
-        positions = self._positions(x, positions, memory, past)
+        positions = self._positions(x, positions, past)
         mask_form = build_mask(mask, is_causal, batch, self.config.n_heads, n_queries, past + n_keys, x.device)
 
         trace = self.trace if trace is None else trace
@@ -123,37 +124,42 @@ class AttentionLayer(Traced):
     ) -> tuple[tuple[Tensor, Tensor] | None, int]:
         """Validate shapes; the (key, value) source if there is a memory, and how many keys this call adds."""
         d = self.config.d_model
-        require(x.ndim == 3 and x.shape[-1] == d, f"x has shape {tuple(x.shape)}; expected (batch, length, {d})")
+        if x.ndim != 3 or x.shape[-1] != d:
+            raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, length, {d})")
         widths = (self.config.kdim or d, self.config.vdim or d)
         if memory is None:
-            require(widths == (d, d), f"memory is needed: kdim, vdim = {widths} differ from d_model={d}")
+            if widths != (d, d):
+                raise ValueError(f"memory is needed: kdim, vdim = {widths} differ from d_model={d}")
             return None, x.shape[1]
-        require(
-            not self._learner(0).needs_square_map,
-            f"memory: learner={self.config.learner!r} smooths values with the map that made them and needs queries and "
-            "keys to be the same positions",
-        )
+        if self._learner(0).needs_square_map:
+            raise ValueError(
+                f"memory: learner={self.config.learner!r} smooths values with the map that made them and needs queries "
+                "and keys to be the same positions"
+            )
         require(not is_causal, "is_causal: a memory has no order of its own; pass a mask")
         require(self.config.rope_theta is None, "memory: a layer with rope_theta has no positions for a memory's keys")
-        source = memory if isinstance(memory, tuple) else (memory, memory)
-        require(len(source) == 2, f"memory has {len(source)} entries; expected a tensor or a (key, value) pair")
+        source = (memory, memory) if isinstance(memory, Tensor) else tuple(memory)
+        if len(source) != 2:
+            raise ValueError(f"memory has {len(source)} entries; expected a tensor or a (key, value) pair")
         shapes = [tuple(t.shape) for t in source]
-        expected = [(x.shape[0], source[0].shape[-2], width) for width in widths]
-        require(shapes == expected, f"memory has shapes {shapes}; expected {expected} for this x")
+        expected = [(x.shape[0], shapes[0][1] if len(shapes[0]) == 3 else "keys", width) for width in widths]
+        if shapes != expected:
+            raise ValueError(f"memory has shapes {shapes}; expected {expected} for this x")
         return source, source[0].shape[1]
 
-    def _positions(self, x: Tensor, positions: Tensor | None, memory: Memory | None, past: int) -> Tensor | None:
+    def _positions(self, x: Tensor, positions: Tensor | None, past: int) -> Tensor | None:
         batch, length = x.shape[:2]
         if self.config.rope_theta is None:
             require(positions is None, "positions: the layer was built without rope_theta and would ignore them")
             return None
         if positions is None:
             return torch.arange(past, past + length, device=x.device)
-        require(
-            not positions.is_floating_point() and positions.shape in ((length,), (1, length), (batch, length)),
-            f"positions has shape {tuple(positions.shape)} and dtype {positions.dtype}; "
-            f"expected integers of shape ({length},) or ({batch}, {length})",
-        )
+        integral = not positions.is_floating_point() and positions.dtype != torch.bool
+        if not integral or positions.shape not in ((length,), (1, length), (batch, length)):
+            raise ValueError(
+                f"positions has shape {tuple(positions.shape)} and dtype {positions.dtype}; "
+                f"expected integers of shape ({length},) or ({batch}, {length})"
+            )
         return positions
 
     def extra_repr(self) -> str:
@@ -168,7 +174,7 @@ class StandardAttention(AttentionLayer):
     """softmax(Q K^T / sqrt(d_h)) V, projected out: the boosting loop with one round (Vaswani et al., 2017)."""
 
     def __init__(self, d_model: int, n_heads: int, **common: Unpack[CommonOptions]):
-        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, **common))
+        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, **common_options(common)))
 
 
 class BoostedAttention(AttentionLayer):

@@ -44,16 +44,16 @@ def build_mask(
         return Mask(tensor=causal_mask(n_queries, n_keys, device)[None, None])
 
     full = (batch, n_heads, n_queries, n_keys)
-    require(
-        mask.dtype == torch.bool or mask.is_floating_point(),
-        f"mask has dtype {mask.dtype}; expected torch.bool (True = may attend) or a floating-point additive mask",
-    )
-    require(
-        mask.ndim in (2, 4)
-        and all(size in (1, want) for size, want in zip(mask.shape, full[-mask.ndim :], strict=True)),
-        f"mask has shape {tuple(mask.shape)}; expected {full[-2:]} or {full} (any size may be 1), "
-        "the keys counting what the cache holds",
-    )
+    if not (mask.dtype == torch.bool or mask.is_floating_point()):
+        raise ValueError(
+            f"mask has dtype {mask.dtype}; expected torch.bool (True = may attend) or a floating-point additive mask"
+        )
+    sizes = zip(mask.shape, full[-mask.ndim :], strict=False)
+    if mask.ndim not in (2, 4) or any(size not in (1, want) for size, want in sizes):
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)}; expected {full[-2:]} or {full} (any size may be 1), "
+            "the keys counting what the cache holds"
+        )
     mask = mask[None, None] if mask.ndim == 2 else mask  # (B, H, T, S)
     if is_causal and n_queries > 1:
         causal = causal_mask(n_queries, n_keys, device)

@@ -3,6 +3,7 @@
 Its masks have its own convention, the opposite of the layers': a bool mask is True where attention is *not* allowed.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,22 +15,36 @@ from boosted_attention.attention.trace import LayerTrace
 from boosted_attention.names import require
 
 
+class NotATensor:
+    """Stands where torch's encoder looks for a weight, and makes it take the ordinary path."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise TypeError("BoostedMultiheadAttention has no packed projection")
+
+
 class BoostedMultiheadAttention(nn.Module):
     """Drop-in for ``nn.MultiheadAttention``, also as ``self_attn`` or ``multihead_attn`` of a transformer layer.
 
-    Self-attention (the same tensor as query, key and value) boosts as the paper does; otherwise every round's keys and
-    values come from ``key`` and ``value``, and only the query becomes the residual.
+    Self-attention boosts as the paper does; in cross-attention every round's keys and values come from ``key`` and
+    ``value``, and only the query becomes the residual. The two are different functions even on equal values. Which one
+    a call is, is decided by whether query, key and value are the same object, unless ``self_attention`` says so.
 
     Args:
         embed_dim, num_heads, dropout, bias, kdim, vdim, batch_first, device, dtype: as in ``nn.MultiheadAttention``.
         add_bias_kv, add_zero_attn: accepted in their place, must be False.
         n_rounds, gate, kv_source, residual, space, learner: as in ``BoostedAttention``.
+        self_attention: True or False for all calls; None decides by identity.
     """
 
     # nn.TransformerEncoderLayer and nn.TransformerEncoder bypass self_attn.forward in eval mode unless these say that
-    # there is no packed projection to hand to their fused kernel.
+    # there is no packed projection for their fused kernel; an encoder built before the exchange asks the weights too.
     in_proj_bias = None
+    in_proj_weight = NotATensor()
+    out_proj = SimpleNamespace(weight=None, bias=None)
     _qkv_same_embed_dim = False
+    bias_k = bias_v = None
+    add_zero_attn = False
 
     def __init__(
         self,
@@ -51,11 +66,13 @@ class BoostedMultiheadAttention(nn.Module):
         residual: str = "error",
         space: str = "heads",
         learner: str = "softmax",
+        self_attention: bool | None = None,
     ):
         super().__init__()
         require(not add_bias_kv, "add_bias_kv=True is not supported; use False")
         require(not add_zero_attn, "add_zero_attn=True is not supported; use False")
         self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
+        self.dropout, self.self_attention = dropout, self_attention
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         config = LayerConfig(
             d_model=embed_dim,
@@ -71,6 +88,7 @@ class BoostedMultiheadAttention(nn.Module):
             space=space,
             learner=learner,
         )
+        self.head_dim = config.d_head
         self.attention = AttentionLayer(config).to(device=device, dtype=dtype)
 
     def forward(
@@ -87,9 +105,13 @@ class BoostedMultiheadAttention(nn.Module):
         """As ``nn.MultiheadAttention.forward``.
 
         ``attn_mask`` always holds; ``is_causal`` without one makes self-attention causal. The weights are round 0's,
-        before dropout: (N, L, S), or (N, H, L, S) with ``average_attn_weights=False``; ``capture`` shows every round.
+        before dropout: (N, L, S), or (N, H, L, S) with ``average_attn_weights=False`` (2H maps with the learner
+        "differential-v2"); ``capture`` shows every round.
         """
-        is_self = key is query and value is query and self.kdim == self.vdim == self.embed_dim
+        require(not query.is_nested, "query is a nested tensor; build the encoder with enable_nested_tensor=False")
+        is_self = self.self_attention
+        if is_self is None:
+            is_self = key is query and value is query and self.kdim == self.vdim == self.embed_dim
         batched = query.ndim == 3
         require(query.ndim in (2, 3), f"query has shape {tuple(query.shape)}; expected 2 (unbatched) or 3 dimensions")
         query, key, value = (self._batch_first(t, batched) for t in (query, key, value))
@@ -115,7 +137,7 @@ class BoostedMultiheadAttention(nn.Module):
             return y, None
         assert trace is not None
         weights = trace.rounds[0].weights  # (N, H, L, S)
-        weights = weights.mean(dim=1) if average_attn_weights else weights
+        weights = (weights.mean(dim=1) if average_attn_weights else weights).to(y.dtype)
         return y, weights if batched else weights[0]
 
     def _batch_first(self, t: Tensor, batched: bool) -> Tensor:

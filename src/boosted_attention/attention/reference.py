@@ -185,7 +185,10 @@ def hopfield(row: Row, n_steps: int = 3, tol: float = 0.0) -> Tensor:
 
 
 def equilibrium(row: Row, inject: bool = True, max_steps: int = 100, tol: float = 1e-6) -> Tensor:
-    """The fixed point by sheer repetition, differentiated through every step: what implicit gradients must equal."""
+    """The fixed point by sheer repetition, differentiated through every step: what implicit gradients must equal.
+
+    All max_steps are taken, whatever ``tol``.
+    """
     z = retrieve(row, row.z)
     for _ in range(max_steps):
         z = retrieve(row, z + row.z if inject else z)

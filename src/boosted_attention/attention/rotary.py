@@ -13,7 +13,7 @@ def rotary_angles(positions: Tensor, head_dim: int, theta: float, dtype: torch.d
     exponent = torch.arange(0, head_dim, 2, device=positions.device, dtype=work) / head_dim  # (dh/2,)
     angles = positions.to(work)[..., None] * theta**-exponent  # (B, T, dh/2)
     angles = torch.cat([angles, angles], dim=-1)
-    angles = angles.reshape(-1, 1, *angles.shape[-2:])  # (B, 1, T, dh)
+    angles = (angles if angles.ndim == 3 else angles[None])[:, None]  # (B, 1, T, dh)
     return angles.cos(), angles.sin()
 
 

@@ -13,7 +13,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from boosted_attention.attention.config import CommonOptions, LayerConfig
+from boosted_attention.attention.config import CommonOptions, LayerConfig, common_options
 from boosted_attention.attention.kernels import repeat_heads
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner, merge_heads
@@ -36,4 +36,4 @@ class TwicingAttention(AttentionLayer):
     """(2A - A^2) V, projected out; no parameters beyond standard attention's. Refuses ``memory``."""
 
     def __init__(self, d_model: int, n_heads: int, **common: Unpack[CommonOptions]):
-        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, learner="twicing", **common))
+        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, learner="twicing", **common_options(common)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import multiprocessing
+import signal
 import time
 import traceback
 from collections.abc import Sequence
@@ -140,6 +141,7 @@ def work(run: Run, directory: Path, threads: int, progress: Connection) -> None:
     """In the worker: do the run and write its result, or why there is none."""
     import torch
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     torch.set_num_threads(threads)
     directory.mkdir(parents=True, exist_ok=True)
     error = directory / "error.txt"
@@ -165,7 +167,9 @@ def work(run: Run, directory: Path, threads: int, progress: Connection) -> None:
             "versions": versions(),
             "commit": commit(),
         }
-        write_atomically(directory / "result.json", json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n")
+        write_atomically(
+            directory / "result.json", json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
+        )
         error.unlink(missing_ok=True)
     except BrokenPipeError:
         raise SystemExit(3) from None

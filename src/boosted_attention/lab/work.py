@@ -1,0 +1,136 @@
+"""The work of a run: functions of (progress, **config) whose result is JSON. Results are keyed by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from boosted_attention.attention.layer import AttentionLayer
+from boosted_attention.attention.trace import capture
+from boosted_attention.retrieval.iteration import accuracy_after, critical_beta, fixed_points
+from boosted_attention.retrieval.models import RetrievalModel
+from boosted_attention.retrieval.predictors import PREDICTORS
+from boosted_attention.retrieval.routing import Router
+from boosted_attention.retrieval.task import RetrievalTask
+from boosted_attention.retrieval.training import Training, evaluate, test_set, train
+
+Progress = Callable[[float], None]
+Config = dict[str, Any]
+
+
+def baselines(progress: Progress, *, task: Config, test_size: int) -> Config:
+    """Chance, raw query, MAP and Bayes on one test set."""
+    the_task = RetrievalTask(**task)
+    return {name: asdict(evaluate(make(the_task), the_task, test_size)) for name, make in PREDICTORS.items()}
+
+
+def retrieval(
+    progress: Progress, *, task: Config, model: Config, training: Config, seeds: Sequence[int], test_size: int
+) -> Config:
+    """Train one model for all seeds and score it; with what the partial sums F_m are worth after each round."""
+    the_task, the_model = RetrievalTask(**task), RetrievalModel(**model)
+    layers = train(
+        lambda: the_model.build(the_task.d),
+        the_task,
+        Training(**training),
+        seeds,
+        progress=lambda f: progress(0.95 * f),
+    )
+    memory, result = the_task.patterns()[None], {}
+    for seed, layer in zip(seeds, layers, strict=True):
+        assert isinstance(layer, AttentionLayer)
+        score = evaluate(lambda x, layer=layer: layer(x[None], memory=memory)[0], the_task, test_size)
+        result[str(seed)] = {**asdict(score), "rounds": _rounds(layer, the_task)}
+    return result
+
+
+@torch.no_grad()
+def _rounds(layer: AttentionLayer, task: RetrievalTask) -> list[Config]:
+    """Per round: distance of F_m to the query (what boosting would reduce) and to the pattern (what training does)."""
+    x, index = test_set(task, 2048)
+    with capture(layer) as traces:
+        layer(x[None], memory=task.patterns()[None])
+    target = task.patterns()[index]
+    rows = []
+    for trace in traces[""].rounds:
+        estimate, c, r = trace.estimate[0], trace.correction[0], trace.residual[0]
+        rows.append(
+            {
+                "to_query": float((x - estimate).norm(dim=-1).mean()),
+                "to_pattern": float((target - estimate).norm(dim=-1).mean()),
+                "cosine": float(torch.cosine_similarity(c, r, dim=-1).mean()),
+                "gate": None if trace.gate is None else float(trace.gate.mean()),
+            }
+        )
+    return rows
+
+
+def routing(
+    progress: Progress, *, task: Config, features: str, training: Config, seeds: Sequence[int], test_size: int
+) -> Config:
+    """Train one-step attention, freeze it, train a router between it and its converged iteration."""
+    the_task, the_training = RetrievalTask(**task), Training(**training)
+    build = RetrievalModel().build
+    layers = train(lambda: build(the_task.d), the_task, the_training, seeds, progress=lambda f: progress(0.3 * f))
+    memory, result = the_task.patterns()[None], {}
+    for done, (seed, layer) in enumerate(zip(seeds, layers, strict=True)):
+        assert isinstance(layer, AttentionLayer)
+        router = train(lambda layer=layer: Router(layer, features), the_task, the_training, [seed])[0]
+        assert isinstance(router, Router)
+
+        def predict(x: torch.Tensor, module: torch.nn.Module) -> torch.Tensor:
+            return module(x[None], memory=memory)[0]
+
+        x, _ = test_set(the_task, test_size)
+        with torch.no_grad():
+            g, _, _ = router.route(x[None], memory=memory)
+        scores = {
+            "routed": evaluate(lambda x, m=router: predict(x, m), the_task, test_size),
+            "one_step": evaluate(lambda x, m=layer: predict(x, m), the_task, test_size),
+            "converged": evaluate(lambda x, m=router.converged: predict(x, m), the_task, test_size),
+        }
+        result[str(seed)] = {
+            **{name: asdict(score) for name, score in scores.items()},
+            "weight_on_one_step": float(g.mean()),
+            "chose_one_step": 100 * float((g > 0.5).double().mean()),
+        }
+        progress(0.3 + 0.7 * (done + 1) / len(seeds))
+    return result
+
+
+def temperature(
+    progress: Progress,
+    *,
+    task: Config,
+    betas: Sequence[float],
+    steps: Sequence[int],
+    seeds: Sequence[int],
+    test_size: int,
+) -> Config:
+    """Accuracy of iterated, untrained retrieval over beta and steps for both initialisations; the critical beta."""
+    the_task = RetrievalTask(**task)
+    maps: dict[str, list[list[float]]] = {"identity": [], "default": []}
+    for i, beta in enumerate(betas):
+        maps["identity"].append([accuracy_after(the_task, beta, n, test_size, init="identity") for n in steps])
+        default = [
+            [accuracy_after(the_task, beta, n, test_size, init="default", seed=seed) for seed in seeds] for n in steps
+        ]
+        maps["default"].append([sum(row) / len(row) for row in default])
+        progress(0.8 * (i + 1) / len(betas))
+    points = [fixed_points(the_task, beta) for beta in betas]
+    bayes = evaluate(PREDICTORS["bayes"](the_task), the_task, test_size).accuracy
+    return {**maps, "fixed_points": points, "critical_beta": critical_beta(the_task), "bayes": bayes}
+
+
+def propositions(progress: Progress, *, seed: int) -> list[Config]:
+    """Every proposition's check with its counter-case."""
+    from boosted_attention.theory.catalog import CHECKS
+
+    findings = []
+    for done, check in enumerate(CHECKS):
+        findings.append(asdict(check(seed)))
+        progress((done + 1) / len(CHECKS))
+    return findings
