@@ -13,6 +13,9 @@ from boosted_attention.names import nearest
 
 PROGRAM = "boosted-attention"
 COMMANDS = {
+    "reproduce": "run the paper's experiments and controls, and say which of its claims hold",
+    "experiments": "list the experiments and the time each takes",
+    "claims": "show the ledger of claims with verdicts",
     "check": "run every layer's parity, causality and cache checks on this machine",
 }
 
@@ -51,7 +54,7 @@ def usage() -> str:
             "",
             *lines,
             "",
-            f"{PROGRAM} COMMAND --help explains a command. Example: {PROGRAM} check",
+            f"{PROGRAM} COMMAND --help explains a command. Example: {PROGRAM} reproduce",
         ]
     )
 

@@ -18,7 +18,7 @@ BOOTSTRAP_DRAWS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A mean over n seeds with its 95 % t interval. One value has no interval: low = high = mean and n = 1."""
+    """A mean over n seeds with its 95 % t interval. n = 1 has no interval, and n = 0 needs none: no randomness."""
 
     mean: float
     low: float
@@ -30,7 +30,7 @@ class Estimate:
 
     @property
     def standard_error(self) -> float:
-        return self.std / math.sqrt(self.n)
+        return self.std / math.sqrt(max(1, self.n))
 
     def __str__(self) -> str:
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"

@@ -33,7 +33,7 @@ def retrieval(
     """Train one model for all seeds and score it; with what the partial sums F_m are worth after each round."""
     the_task, the_model = RetrievalTask(**task), RetrievalModel(**model)
     layers = train(
-        lambda: the_model.build(the_task.d),
+        lambda _: the_model.build(the_task.d),
         the_task,
         Training(**training),
         seeds,
@@ -73,31 +73,33 @@ def routing(
 ) -> Config:
     """Train one-step attention, freeze it, train a router between it and its converged iteration."""
     the_task, the_training = RetrievalTask(**task), Training(**training)
-    build = RetrievalModel().build
-    layers = train(lambda: build(the_task.d), the_task, the_training, seeds, progress=lambda f: progress(0.3 * f))
-    memory, result = the_task.patterns()[None], {}
-    for done, (seed, layer) in enumerate(zip(seeds, layers, strict=True)):
-        assert isinstance(layer, AttentionLayer)
-        router = train(lambda layer=layer: Router(layer, features), the_task, the_training, [seed])[0]
+    memory, build = the_task.patterns()[None], RetrievalModel().build
+    trained = train(lambda _: build(the_task.d), the_task, the_training, seeds, progress=lambda f: progress(0.2 * f))
+    layers = {seed: layer for seed, layer in zip(seeds, trained, strict=True) if isinstance(layer, AttentionLayer)}
+    routers = train(
+        lambda seed: Router(layers[seed], features),
+        the_task,
+        the_training,
+        seeds,
+        progress=lambda f: progress(0.2 + 0.7 * f),
+    )
+
+    def scored(module: torch.nn.Module) -> Config:
+        return asdict(evaluate(lambda x: module(x[None], memory=memory)[0], the_task, test_size))
+
+    x, _ = test_set(the_task, test_size)
+    result = {}
+    for seed, router in zip(seeds, routers, strict=True):
         assert isinstance(router, Router)
-
-        def predict(x: torch.Tensor, module: torch.nn.Module) -> torch.Tensor:
-            return module(x[None], memory=memory)[0]
-
-        x, _ = test_set(the_task, test_size)
         with torch.no_grad():
             g, _, _ = router.route(x[None], memory=memory)
-        scores = {
-            "routed": evaluate(lambda x, m=router: predict(x, m), the_task, test_size),
-            "one_step": evaluate(lambda x, m=layer: predict(x, m), the_task, test_size),
-            "converged": evaluate(lambda x, m=router.converged: predict(x, m), the_task, test_size),
-        }
         result[str(seed)] = {
-            **{name: asdict(score) for name, score in scores.items()},
+            "routed": scored(router),
+            "one_step": scored(router.one_step),
+            "converged": scored(router.converged),
             "weight_on_one_step": float(g.mean()),
             "chose_one_step": 100 * float((g > 0.5).double().mean()),
         }
-        progress(0.3 + 0.7 * (done + 1) / len(seeds))
     return result
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def train(
-    make: Callable[[], nn.Module],
+    make: Callable[[int], nn.Module],
     task: RetrievalTask,
     training: Training,
     seeds: Sequence[int],
@@ -44,11 +45,12 @@ def train(
     together: bool = True,
     progress: Progress = lambda fraction: None,
 ) -> list[nn.Module]:
-    """One trained module per seed. ``make()`` builds a module called as ``module(x, memory=patterns)``.
+    """One trained module per seed. ``make(seed)`` builds a module called as ``module(x, memory=patterns)``.
 
     A seed fixes initialisation and samples, whatever the other seeds; ``together=False`` trains one after the other.
+    Frozen parameters stay as they are.
     """
-    modules = [seeded(make, seed) for seed in seeds]
+    modules = [seeded(partial(make, seed), seed) for seed in seeds]
     groups = [modules] if together else [[module] for module in modules]
     numbers = [list(seeds)] if together else [[seed] for seed in seeds]
     for done, (group, group_seeds) in enumerate(zip(groups, numbers, strict=True)):
@@ -61,14 +63,17 @@ def _train_group(
 ) -> None:
     memory = task.patterns()[None]  # (1, K, d)
     weights: dict[str, Tensor] = dict(modules[0].named_parameters())
+    trainable = [name for name, t in weights.items() if t.requires_grad]
     if len(modules) > 1:
-        weights = {name: t.detach().requires_grad_() for name, t in stack_module_state(modules)[0].items()}
+        weights = {name: t.detach() for name, t in stack_module_state(modules)[0].items()}
+        for name in trainable:
+            weights[name].requires_grad_()
 
     def predict(weights: dict[str, Tensor], x: Tensor) -> Tensor:
         return functional_call(modules[0], weights, (x[None],), {"memory": memory})[0]  # (n, d) -> (n, d)
 
     run = predict if len(modules) == 1 else vmap(predict)
-    optimizer = torch.optim.Adam(weights.values(), lr=training.lr)
+    optimizer = torch.optim.Adam([weights[name] for name in trainable], lr=training.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, training.steps)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     for step in range(training.steps):

@@ -99,7 +99,7 @@ def twicing_spectrum(seed: int) -> Finding:
         paper="Twicing's filter 2 lambda - lambda^2 slows the decay of capacity with depth n from 1/n to 1/sqrt(n).",
         measured={"exponent, standard": standard, "exponent, twicing": twicing},
         holds=abs(standard + 1) < 0.02 and abs(twicing + 0.5) < 0.02,
-        condition="That is for a spectrum that reaches 1 evenly; bounded away from 1, twicing too decays exponentially.",
+        condition="That is for a spectrum that reaches 1 evenly; bounded away from 1, twicing decays exponentially.",
         counter={"apparent exponent with eigenvalues up to 0.8": bounded},
         counter_holds=bounded < -2,
     )

@@ -24,10 +24,10 @@ def residual_is_the_gradient(seed: int) -> Finding:
     first, second = traces[""].rounds
     estimate = first.estimate.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(0.5 * (x - estimate).square().sum(), estimate)
-    error = float((-gradient - second.residual).abs().max())
+    error = float((-gradient - second.residual).detach().abs().max())
 
     task = RetrievalTask()
-    trained = train(lambda: RetrievalModel(n_rounds=2).build(task.d), task, Training(), [seed])[0]
+    trained = train(lambda _: RetrievalModel(n_rounds=2).build(task.d), task, Training(), [seed])[0]
     queries, _ = test_set(task, 2048)
     with capture(trained) as traces, torch.no_grad():
         trained(queries[None], memory=task.patterns()[None])
@@ -59,14 +59,14 @@ def scalar_gate_is_shrinkage(seed: int) -> Finding:
     with torch.no_grad():
         for gate in layer.gates:
             gate.get_parameter("logit").fill_(math.log(eta / (1 - eta)))
-    with capture(layer) as traces:
+    with capture(layer) as traces, torch.no_grad():
         layer(x)
     rounds = traces[""].rounds
     total = rounds[0].estimate + eta * sum(trace.correction for trace in rounds[1:])
     error = float((total - rounds[-1].estimate).abs().max())
 
     vector = seeded(lambda: BoostedAttention(16, 2, out=False), seed).double()
-    with capture(vector) as traces:
+    with capture(vector) as traces, torch.no_grad():
         vector(x)
     gate = traces[""].rounds[1].gate
     assert gate is not None

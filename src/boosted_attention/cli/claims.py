@@ -1,0 +1,51 @@
+"""``boosted-attention claims``: the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from boosted_attention.names import require
+
+
+def run(
+    *,
+    out: Path = Path("out"),
+    preset: str = "quick",
+    seeds: int | None = None,
+    json: bool = False,
+    markdown: bool = False,
+) -> int:
+    """Show every claim of the paper with our number, its interval and the verdict.
+
+    Reads what ``reproduce`` computed under OUT; without any, every claim is "not run".
+
+    Example: boosted-attention claims --markdown
+
+    Args:
+        out: folder that ``reproduce`` wrote to.
+        preset: the preset it was run with.
+        seeds: the seeds it was run with, if not the preset's.
+        json: print JSON.
+        markdown: print a Markdown table.
+    """
+    from rich.console import Console
+
+    from boosted_attention.lab import ledger
+    from boosted_attention.lab.experiments import EXPERIMENTS
+    from boosted_attention.lab.presets import preset as find_preset
+    from boosted_attention.lab.reproduce import ledger_rows, reread
+
+    require(not (json and markdown), "--json and --markdown exclude each other")
+    require(not out.exists() or out.is_dir(), f"--out {out} is a file; give the folder that reproduce wrote to")
+    found = reread(list(EXPERIMENTS), find_preset(preset, seeds), out)
+    for remark in found.outcome.remarks:
+        Console(stderr=True).print(remark, markup=False)
+    if json:
+        import json as codec
+
+        print(codec.dumps(ledger_rows(found.ledger), indent=1, sort_keys=True))
+    elif markdown:
+        print(ledger.as_markdown(found.ledger), end="")
+    else:
+        Console().print(ledger.as_terminal(found.ledger))
+    return 0

@@ -1,0 +1,74 @@
+"""``boosted-attention reproduce``: the paper's tables, controls and claims, computed here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from boosted_attention.names import is_count, require, require_choice
+
+
+def run(
+    experiments: tuple[str, ...] = (),
+    /,
+    *,
+    preset: str = "quick",
+    out: Path = Path("out"),
+    workers: int | None = None,
+    seeds: int | None = None,
+) -> int:
+    """Run experiments, put their tables beside the paper's, and say which of its claims hold.
+
+    Finished runs are kept under OUT/runs and never repeated, so the command can be stopped and called again. Exit
+    code 1 if a run failed; it is tried again next time.
+
+    Example: boosted-attention reproduce rounds gates --preset smoke --out /tmp/try
+
+    Args:
+        experiments: names from ``boosted-attention experiments``; all of them by default.
+        preset: smoke (seconds), quick (minutes) or paper (the paper's settings, 30 seeds).
+        out: folder for results, tables, claims and figures.
+        workers: runs at a time; as many as there are cores by default.
+        seeds: seeds per model instead of the preset's.
+    """
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from boosted_attention.lab import ledger
+    from boosted_attention.lab.experiments import EXPERIMENTS, experiment
+    from boosted_attention.lab.presets import preset as find_preset
+    from boosted_attention.lab.reproduce import reproduce
+
+    for name in experiments:
+        require_choice("experiment", name, EXPERIMENTS)
+    require(workers is None or is_count(workers), f"--workers {workers} must be at least 1")
+    chosen, names = find_preset(preset, seeds), list(dict.fromkeys(experiments)) or list(EXPERIMENTS)
+    console, live = Console(), Console(stderr=True)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        found = reproduce(names, chosen, out, workers or cores, console=live)
+    except KeyboardInterrupt:
+        live.print(f"stopped; what is finished is kept in {out}, and the same command goes on from there", markup=False)
+        return 130
+    for name, table in found.tables.items():
+        console.print(Markdown(experiment(name).render(table)))
+    run_claims = [judged for judged in found.ledger if judged.ours is not None]
+    console.print(ledger.as_terminal(run_claims))
+    console.print(ledger.counts(found.ledger))
+    console.print(f"written: {out}/tables.md, claims.json, results.json" + draw(found, chosen, out), markup=False)
+    for label, problem in found.outcome.failures.items():
+        console.print(f"FAILED: {label}: {problem}", markup=False)
+    if found.incomplete:
+        console.print(f"incomplete, run the command again: {', '.join(found.incomplete)}")
+    return 1 if found.outcome.failures else 0
+
+
+def draw(found, chosen, out: Path) -> str:
+    """Draw the figures, or say what is missing."""
+    from boosted_attention.lab.figures import draw_all
+
+    try:
+        drawn = draw_all(found, chosen, out / "figures")
+    except ImportError:
+        return "; no figures: they need matplotlib (pip install 'boosted-attention[report]')"
+    return f", {len(drawn)} figures" if drawn else ""

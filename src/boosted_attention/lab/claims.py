@@ -1,0 +1,335 @@
+"""The ledger: every sentence of the paper that software can test, what it says, and what decides it.
+
+A claim's ``quantity`` is a name in its experiment's table. Verdicts are computed, never written here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boosted_attention.lab.experiments import negative, rounds, scaling
+from boosted_attention.lab.statistics import Estimate
+from boosted_attention.lab.table import Table
+from boosted_attention.lab.verdicts import NOT_RUN, Criterion
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    id: str
+    section: str
+    sentence: str  # in our own words
+    paper: str  # its number
+    experiment: str
+    quantity: str
+    criterion: Criterion
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A claim with our number and the verdict that follows from it."""
+
+    claim: Claim
+    ours: Estimate | None
+    verdict: str
+
+
+def judge(claim: Claim, tables: dict[str, Table]) -> Judged:
+    table = tables.get(claim.experiment)
+    if table is None:
+        return Judged(claim=claim, ours=None, verdict=NOT_RUN)
+    ours = table.quantities[claim.quantity]
+    return Judged(claim=claim, ours=ours, verdict=claim.criterion.judge(ours))
+
+
+def number(target: float, margin: float = 0.0) -> Criterion:
+    return Criterion(rule="number", target=target, margin=margin)
+
+
+def above(target: float = 0.0) -> Criterion:
+    return Criterion(rule="above", target=target)
+
+
+def below(target: float = 0.0) -> Criterion:
+    return Criterion(rule="below", target=target)
+
+
+def equal(target: float, margin: float) -> Criterion:
+    return Criterion(rule="equal", target=target, margin=margin)
+
+
+HOLDS = Criterion(rule="holds")
+EVALUATION_NOISE = 0.5  # points: the sampling error of the paper's own test set, whose size it does not give
+
+
+def claim(
+    id: str, section: str, experiment: str, quantity: str, criterion: Criterion, paper: str, sentence: str
+) -> Claim:
+    return Claim(
+        id=id,
+        section=section,
+        sentence=sentence,
+        paper=paper,
+        experiment=experiment,
+        quantity=quantity,
+        criterion=criterion,
+    )
+
+
+def theory() -> list[Claim]:
+    rows = [
+        ("energy", "2.2", "The Hopfield update is xi minus the energy's gradient and never raises the energy."),
+        ("fixed-points", "2.2", "Fixed points are global averages, averages over subsets, or single patterns."),
+        ("1a", "4.1", "One step of attention lands in the convex hull of the values."),
+        ("1b", "4.1", "What is orthogonal to the patterns is erased in one step."),
+        ("1c", "4.1", "Every fixed point lies in the convex hull of the patterns."),
+        ("1-remark", "4.1", "Queries of one contraction region converge to the same point."),
+        ("2", "4.2", "The residual x - F is the negative gradient of the squared loss."),
+        ("2-gate", "3.1", "With a scalar gate the layer is exactly boosting with shrinkage."),
+        ("bayes", "App. C", "The Bayes predictor is attention with identity projections and beta = 1/sigma^2."),
+        ("3a", "4.3", "Twicing stays in the row span of the values."),
+        ("3b", "4.3", "Twicing's correction has no parameters of its own."),
+        ("3c", "4.3", "Boosting's correction leaves the row span of round 0's values."),
+        ("3-hull", "6.4", "The boosted output leaves the hull of round 0's values at every position up to d_h."),
+        ("3-spectrum", "4.3", "Twicing slows the decay of capacity with depth from 1/n to 1/sqrt(n)."),
+        ("4a", "4.4", "Under Pre-LN a correction enters the stream unchanged."),
+        ("4b", "4.4", "Under Post-LN it passes LayerNorm's Jacobian, of rank d - 2."),
+        ("4-stream", "4.4", "A Pre-LN stream is its start plus the sum of what the layers add."),
+    ]
+    return [
+        claim(f"theory-{name}", section, "propositions", f"{name} holds", HOLDS, "proved", sentence)
+        for name, section, sentence in rows
+    ]
+
+
+def table_2() -> list[Claim]:
+    found = []
+    for i, c in enumerate(negative.CONFIGURATIONS):
+        where, tag = negative.column(*c), f"{c[1]}-{c[2]}"
+        for label in ("Bayes", "one-step"):
+            value = negative.PAPER[label][i]
+            found.append(
+                claim(
+                    f"negative-{label.lower()}-{tag}", "5", "negative", f"{label} | {where}",
+                    number(value, EVALUATION_NOISE), f"{value}", f"{label} attention retrieves {value} % at {where}.",
+                )
+            )  # fmt: skip
+        for label, how in (
+            ("converged, unrolled", "backpropagation"),
+            ("converged, implicit", "implicit differentiation"),
+        ):
+            value = negative.PAPER[label][i]
+            found.append(
+                claim(
+                    f"negative-{label.split()[1]}-{tag}", "5", "negative", f"{label} - chance | {where}", equal(0.0, 2.0),
+                    f"{value} (chance {100 / c[1]:.1f})",
+                    f"Iterated to convergence and trained by {how}, attention is at chance at {where}.",
+                )
+            )  # fmt: skip
+        found.append(
+            claim(
+                f"negative-loss-{tag}", "5", "negative", f"one-step - converged | {where}", above(),
+                f"{negative.PAPER['one-step'][i] - negative.PAPER['converged, unrolled'][i]:+.1f}",
+                f"One step beats convergence at {where}.",
+            )
+        )  # fmt: skip
+    main = negative.column(64, 16, 0.5)
+    return [
+        *found,
+        claim(
+            "negative-structural", "5", "temperature", "kept at beta=8 - Bayes | d=64 K=16 sigma=0.5", below(-10.0),
+            "at chance", "The collapse is structural: iteration destroys accuracy whatever the parameters.",
+        ),
+        claim(
+            "negative-any-training", "5", "negative", f"injected - not injected | {main}", equal(0.0, 2.0),
+            "none", "No way of training a converged layer helps: exact implicit gradients change nothing.",
+        ),
+    ]  # fmt: skip
+
+
+def table_5() -> list[Claim]:
+    numbers = [
+        claim(
+            f"rounds-{m}", "6.3", "rounds", f"accuracy | M={m}", number(p, EVALUATION_NOISE), f"{p}",
+            f"{m} round{'s' if m > 1 else ''}: {p} % retrieved.",
+        )
+        for m, p in zip(rounds.ROUNDS, rounds.PAPER, strict=True)
+    ]  # fmt: skip
+    return [
+        *numbers,
+        claim("rounds-gain", "6.3", "rounds", "M=2 - M=1", above(), "+9.5", "A second round retrieves more than one."),
+        claim("rounds-gain-size", "6.3", "rounds", "M=2 - M=1", number(9.5, EVALUATION_NOISE), "+9.5", "It gains 9.5 points."),
+        claim(
+            "rounds-diminishing", "6.3", "rounds", "(M=2 - M=1) - (M=5 - M=2)", above(), "9.5 against 1.5",
+            "The step from one to two rounds is larger than all later ones together.",
+        ),
+        claim(
+            "rounds-ceiling", "6.3", "rounds", "M=4 - Bayes", equal(0.0, 1.0), "58.1 and 58.1",
+            "Four rounds nearly match the Bayes ceiling.",
+        ),
+        claim(
+            "rounds-converged", "6.3", "budget", "M=2 - M=1, 20 times the steps", above(), "not tested",
+            "The gain belongs to the rounds: it remains when training is long enough.",
+        ),
+        claim(
+            "rounds-residual", "6.3", "residual-control", "residual - input x (parallel), M=2", above(), "not tested",
+            "The residual is the ingredient: a second attention on x itself gains less.",
+        ),
+    ]  # fmt: skip
+
+
+def table_6() -> list[Claim]:
+    found = []
+    for gate, value, gain in (("none", 55.4, 7.2), ("scalar", 56.5, 8.3), ("vector", 55.6, 7.4)):
+        found += [
+            claim(
+                f"gates-{gate}", "6.3", "gates", f"accuracy | {gate}", number(value, EVALUATION_NOISE), f"{value}",
+                f"Two rounds with gate {gate!r}: {value} % retrieved.",
+            ),
+            claim(
+                f"gates-{gate}-gain", "6.3", "gates", f"{gate} - baseline", above(), f"{gain:+}",
+                f"Gate {gate!r} improves on one round.",
+            ),
+        ]  # fmt: skip
+    return [
+        *found,
+        claim("gates-baseline", "6.3", "gates", "accuracy | baseline M=1", number(48.2, EVALUATION_NOISE), "48.2",
+              "The single-round baseline of the gate table retrieves 48.2 %."),
+        claim("gates-scalar-vector", "6.3", "gates", "scalar - vector", equal(0.0, 1.5), "+0.9",
+              "A single learned scalar does as well as the per-dimension gate."),
+        claim("gates-none-vector", "6.3", "gates", "none - vector", equal(0.0, 1.5), "-0.2",
+              "No gate at all does nearly as well."),
+    ]  # fmt: skip
+
+
+def appendix_c() -> list[Claim]:
+    found = []
+    for (size, sigma), gain in scaling.PAPER_GAIN.items():
+        where = f"({size[0]}, {size[1]}) sigma={sigma}"
+        found += [
+            claim(f"scaling-{size[1]}", "6.3", "scaling", f"gain {where}", above(), f"{gain:+}",
+                  f"A second round helps at d, K = {where}."),
+            claim(f"scaling-{size[1]}-size", "6.3", "scaling", f"gain {where}", number(gain, EVALUATION_NOISE), f"{gain:+}",
+                  f"It gains {gain} points there."),
+        ]  # fmt: skip
+    for d, k in scaling.SIZES:
+        found.append(
+            claim(f"scaling-noise-{k}", "6.3", "scaling", f"gain at sigma=0.5 - at 0.3, ({d}, {k})", above(), "grows",
+                  f"Up to sigma = 0.5 the benefit grows with the noise at d, K = ({d}, {k}).")
+        )  # fmt: skip
+        found.append(
+            claim(f"scaling-fades-{k}", "App. C", "scaling", f"gain at sigma=0.8 - at 0.5, ({d}, {k})", below(), "diminishes",
+                  f"At sigma = 0.8 the gain is smaller than at 0.5 at d, K = ({d}, {k}).")
+        )  # fmt: skip
+    found.append(
+        claim("scaling-patterns", "6.3", "scaling", "gain (128, 32) - gain (32, 8), sigma=0.3", above(), "13.5 against 14.6",
+              "The benefit grows with the number of patterns.")
+    )  # fmt: skip
+    return found
+
+
+def section_5_routing() -> list[Claim]:
+    return [
+        claim(f"routing-{features}", "5", "routing", f"routed - one-step, {features}", equal(0.0, 1.0), "identical",
+              f"A gate that sees {what} learns to take the one-step answer.")
+        for features, what in (
+            ("outputs", "both answers"), ("difference", "their difference"), ("divergence", "their distance"),
+            ("entropy", "the attention's entropy"), ("all", "all of these"),
+        )
+    ]  # fmt: skip
+
+
+def language_model() -> list[Claim]:
+    """Decided by experiments on text; the quantities are relative differences in percent unless they name a unit."""
+    rows: list[tuple[str, str, str, str, Criterion, str, str]] = []
+    for corpus, tag, gain, wide, twice in (
+        ("wikitext-103", "wt103", -6.0, -1.7, -2.5), ("openwebtext", "owt", -5.6, -1.5, -2.0),
+    ):  # fmt: skip
+        numbers = {
+            "wikitext-103": {"standard": 72.2, "twicing": 69.6, "param-fair": 69.0, "boosted": 67.9},
+            "openwebtext": {"standard": 114.9, "twicing": 110.7, "param-fair": 110.2, "boosted": 108.5},
+        }[corpus]
+        for arm, value in numbers.items():
+            rows.append((f"lm-{tag}-{arm}", "6.1", "lm-main", f"{arm} | {corpus}", number(value), f"{value}",
+                         f"The {arm} model reaches a test perplexity of {value} on {corpus}."))  # fmt: skip
+        for other, value in (("standard", gain), ("param-fair", wide), ("twicing", twice)):
+            rows.append((f"lm-{tag}-vs-{other}", "6.1", "lm-main", f"boosted - {other} | {corpus}", below(), f"{value:+} %",
+                         f"Boosted attention has a lower perplexity than {other} on {corpus}."))  # fmt: skip
+        rows.append((f"lm-{tag}-size", "6.1", "lm-main", f"boosted - standard | {corpus}", number(gain), f"{gain:+} %",
+                     f"The reduction against standard attention on {corpus} is {-gain} %."))  # fmt: skip
+        rows.append((f"lm-{tag}-twicing-helps", "6.1", "lm-main", f"twicing - standard | {corpus}", below(), "lower",
+                     f"Twicing has a lower perplexity than standard attention on {corpus}."))  # fmt: skip
+    rows += [
+        ("lm-params", "3.1", "lm-main", "parameters, boosted - standard", number(18.0, 1.0), "+18 %",
+         "Two rounds add about 18 % parameters to the model."),
+        ("lm-post-standard", "6.2", "lm-normalization", "standard | post", number(77.2), "77.2",
+         "Under Post-LN the standard model reaches 77.2."),
+        ("lm-post-wide", "6.2", "lm-normalization", "param-fair | post", number(71.8), "71.8",
+         "Under Post-LN the wider model reaches 71.8."),
+        ("lm-post-boosted", "6.2", "lm-normalization", "boosted | post", number(84.6), "84.6",
+         "Under Post-LN the boosted model reaches 84.6."),
+        ("lm-post-reverses", "6.2", "lm-normalization", "boosted - standard | post", above(), "+9.6 %",
+         "Under Post-LN boosting makes perplexity worse."),
+        ("lm-post-wide-helps", "6.2", "lm-normalization", "param-fair - standard | post", below(), "-7.0 %",
+         "Under Post-LN the wider model still improves."),
+        ("lm-pre-wide-helps", "6.2", "lm-normalization", "param-fair - standard | pre", below(), "-4.4 %",
+         "Under Pre-LN the wider model improves."),
+        ("lm-kv-residual", "App. D", "lm-kv-source", "residual - input", below(), "-1.4 points",
+         "Keys and values from the residual beat keys and values from the input."),
+        ("lm-kv-input", "App. D", "lm-kv-source", "perplexity, input", number(69.3), "69.3",
+         "With keys and values from the input the test perplexity is 69.3."),
+        ("lm-convergence-wide", "App. B", "lm-convergence", "steps to the param-fair model's end", number(-20.0, 5.0), "-20 %",
+         "The boosted model reaches the wider model's final perplexity in 20 % fewer steps."),
+        ("lm-convergence-standard", "App. B", "lm-convergence", "steps to the standard model's end", number(-33.0, 5.0),
+         "-33 %", "It reaches the standard model's final perplexity in a third fewer steps."),
+        ("lm-rounds-enough", "1", "lm-rounds", "(M=2 - M=1) - (M=3 - M=2)", below(), "most of the benefit",
+         "Two rounds capture most of the benefit in the language model."),
+        ("lm-residual", "6.1", "lm-controls", "boosted - parallel", below(), "not tested",
+         "It is the residual: a parallel second attention on x gains less."),
+        ("lm-flops", "6.1", "lm-controls", "boosted - FLOP-matched width", below(), "not tested",
+         "The gain cannot be had by spending the same compute on width."),
+        ("lm-scale", "7", "lm-scale", "slope of the gain against log width", above(), "open",
+         "The relative gain does not shrink as models grow."),
+        ("lm-selective", "7", "lm-selective", "chosen layers - random layers", below(), "suggested",
+         "Boosting only the layers that matter keeps the gain."),
+    ]  # fmt: skip
+    for layer, value in enumerate((0.33, 0.49, 0.39, 0.36)):
+        rows.append((f"gate-layer-{layer}", "6.4", "analysis", f"mean gate | layer {layer}", number(value), f"{value}",
+                     f"The mean gate of layer {layer} is {value}."))  # fmt: skip
+    for layer, value in enumerate((0.88, 5.19, 4.25, 3.41)):
+        rows.append((f"hull-layer-{layer}", "6.4", "analysis", f"hull distance | layer {layer}", number(value), f"{value}",
+                     f"The mean distance from the hull in layer {layer} is {value}."))  # fmt: skip
+    rows += [
+        ("gate-spread", "6.4", "analysis", "spread of gates, layer 1 - other layers", above(), "0.22",
+         "Layer 1's gates vary most over dimensions."),
+        ("hull-ranking", "6.4", "analysis", "rank correlation of hull distance and gate", number(1.0), "the same ranking",
+         "The layers' hull distances rank as their gates do."),
+        ("hull-all", "6.4", "analysis", "share of outputs outside the hull (%)", number(100.0), "100 %",
+         "Every sampled output is outside the hull."),
+        ("entropy-standard", "6.4", "analysis", "entropy | standard", number(2.71), "2.71 nats",
+         "Standard attention's mean entropy is 2.71 nats."),
+        ("entropy-round-0", "6.4", "analysis", "entropy, round 0 - standard", above(), "3.34 against 2.71",
+         "Round 0 of the boosted model is more diffuse than standard attention."),
+        ("entropy-round-1", "6.4", "analysis", "entropy, round 1 - standard", below(), "2.55 against 2.71",
+         "Round 1 is more focused than standard attention."),
+        ("entropy-layer-1-round-0", "6.4", "analysis", "entropy ratio, round 0 | layer 1", number(27.0, 5.0), "+27 %",
+         "In layer 1 round 0 is 27 % more diffuse."),
+        ("entropy-layer-1-round-1", "6.4", "analysis", "entropy ratio, round 1 | layer 1", number(-45.0, 5.0), "-45 %",
+         "In layer 1 round 1 is 45 % less diffuse."),
+        ("entropy-gate", "6.4", "analysis", "correlation of sharpness and gate", above(), "correlated",
+         "Layers whose correction is sharper open their gate wider."),
+    ]  # fmt: skip
+    return [
+        claim(id, section, experiment, quantity, criterion, paper, sentence)
+        for id, section, experiment, quantity, criterion, paper, sentence in rows
+    ]
+
+
+CLAIMS: list[Claim] = [
+    *theory(),
+    *table_2(),
+    *section_5_routing(),
+    *language_model(),
+    *table_5(),
+    *table_6(),
+    *appendix_c(),
+]

@@ -1,0 +1,62 @@
+"""The ledger of claims for people: a table in the terminal, or Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.table import Table as RichTable
+
+from boosted_attention.lab.claims import Judged
+from boosted_attention.lab.verdicts import VERDICTS
+
+COLOURS = {
+    "reproduced": "green",
+    "within noise": "yellow",
+    "not reproduced": "magenta",
+    "contradicted": "red",
+    "not run": "dim",
+}
+
+
+def shown(judged: Judged) -> str:
+    """Our number with its interval."""
+    ours = judged.ours
+    if ours is None:
+        return ""
+    if judged.claim.criterion.rule == "holds":
+        return "holds" if ours.mean == 1.0 else "does not hold"
+    return f"{ours.mean:.4g}" if ours.n <= 1 else f"{ours.mean:.4g} [{ours.low:.4g}, {ours.high:.4g}]"
+
+
+def counts(ledger: Sequence[Judged]) -> str:
+    number = Counter(judged.verdict for judged in ledger)
+    return f"{len(ledger)} claims: " + ", ".join(f"{number[verdict]} {verdict}" for verdict in VERDICTS)
+
+
+def as_terminal(ledger: Sequence[Judged]) -> RichTable:
+    table = RichTable(title=counts(ledger))
+    table.add_column("section")
+    table.add_column("claim", ratio=1)
+    table.add_column("paper")
+    table.add_column("ours, 95 % interval")
+    table.add_column("verdict", no_wrap=True)
+    for judged in ledger:
+        colour = COLOURS[judged.verdict]
+        claim = judged.claim
+        table.add_row(
+            claim.section, claim.sentence, claim.paper, shown(judged), f"[{colour}]{judged.verdict}[/{colour}]"
+        )
+    return table
+
+
+def as_markdown(ledger: Sequence[Judged]) -> str:
+    lines = [
+        f"{counts(ledger)}\n",
+        "| id | section | claim | paper | ours, 95 % interval | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    for judged in ledger:
+        c = judged.claim
+        lines.append(f"| {c.id} | {c.section} | {c.sentence} | {c.paper} | {shown(judged)} | {judged.verdict} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,111 @@
+"""One command's worth of work: run the experiments, collect the tables, judge the claims, write it all down.
+
+OUT/runs/          one directory per run
+OUT/results.json   every run's configuration and result, the same bytes for the same work
+OUT/timings.json   what each run took, and where it was made
+OUT/tables.md      the tables beside the paper's
+OUT/claims.json    the ledger
+OUT/figures/       PNG and SVG
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from boosted_attention.lab.claims import CLAIMS, Judged, judge
+from boosted_attention.lab.experiments import experiment
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.runner import Outcome, execute
+from boosted_attention.lab.runs import Run, read_result, write_atomically
+from boosted_attention.lab.table import Table
+from boosted_attention.names import require
+
+
+@dataclass
+class Reproduction:
+    tables: dict[str, Table]
+    incomplete: list[str]  # experiments with a run missing
+    ledger: list[Judged]
+    outcome: Outcome
+
+
+def require_folder(out: Path) -> None:
+    """Raise ValueError unless results can be written under ``out``."""
+    require(not out.exists() or out.is_dir(), f"--out {out} is a file; give a folder")
+    probe = out / ".writable"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"--out {out} cannot be written to: {error.strerror}") from None
+
+
+def all_runs(names: Sequence[str], preset: Preset) -> list[Run]:
+    """Every distinct run of the experiments."""
+    runs = {run.key: run for name in names for run in experiment(name).runs(preset)}
+    return list(runs.values())
+
+
+def reproduce(
+    names: Sequence[str], preset: Preset, out: Path, workers: int, console: Console | None = None
+) -> Reproduction:
+    require_folder(out)
+    outcome = execute(all_runs(names, preset), out, workers, console=console)
+    found = summarise(names, preset, outcome)
+    write(found, names, preset, out)
+    return found
+
+
+def summarise(names: Sequence[str], preset: Preset, outcome: Outcome) -> Reproduction:
+    """Tables and verdicts from what has been computed."""
+    complete = [name for name in names if outcome.has(experiment(name).runs(preset))]
+    tables = {name: experiment(name).collect(preset, outcome.result) for name in complete}
+    return Reproduction(
+        tables=tables,
+        incomplete=[name for name in names if name not in complete],
+        ledger=[judge(claim, tables) for claim in CLAIMS],
+        outcome=outcome,
+    )
+
+
+def write(found: Reproduction, names: Sequence[str], preset: Preset, out: Path) -> None:
+    runs = [run for run in all_runs(names, preset) if run.key in found.outcome.records]
+    results = {run.key: {"run": run.identity, "result": found.outcome.result(run)} for run in runs}
+    write_json(out / "results.json", results)
+    about = ("label", "seconds", "versions", "commit")
+    write_json(out / "timings.json", {run.key: {k: found.outcome.records[run.key][k] for k in about} for run in runs})
+    text = [f"# Tables, preset {preset.name}\n"]
+    text += [experiment(name).render(table) for name, table in found.tables.items()]
+    write_atomically(out / "tables.md", "\n".join(text))
+    settings = {"preset": asdict(preset), "experiments": list(names)}
+    write_json(out / "claims.json", {**settings, "claims": ledger_rows(found.ledger)})
+
+
+def ledger_rows(ledger: Sequence[Judged]) -> list[dict[str, Any]]:
+    rows = []
+    for judged in ledger:
+        claim = {**asdict(judged.claim), "criterion": str(judged.claim.criterion)}
+        rows.append({**claim, "ours": None if judged.ours is None else asdict(judged.ours), "verdict": judged.verdict})
+    return rows
+
+
+def write_json(path: Path, data: Any) -> None:
+    write_atomically(path, json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
+
+
+def reread(names: Sequence[str], preset: Preset, out: Path) -> Reproduction:
+    """The tables and the ledger of an earlier reproduction, without computing anything new."""
+    outcome = Outcome({}, {}, [])
+    for run in all_runs(names, preset):
+        record, remark = read_result(out / "runs", run)
+        if record is not None:
+            outcome.records[run.key] = record
+        outcome.remarks += [remark] if remark else []
+    return summarise(names, preset, outcome)

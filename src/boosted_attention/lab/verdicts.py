@@ -1,0 +1,76 @@
+"""How a claim is judged: five verdicts, and the rule for each kind of claim, written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from boosted_attention.lab.statistics import Estimate
+
+REPRODUCED = "reproduced"
+WITHIN_NOISE = "within noise"
+NOT_REPRODUCED = "not reproduced"
+CONTRADICTED = "contradicted"
+NOT_RUN = "not run"
+VERDICTS = (REPRODUCED, WITHIN_NOISE, NOT_REPRODUCED, CONTRADICTED, NOT_RUN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Criterion:
+    """``rule`` is a name of RULES; ``target`` and ``margin`` are its numbers."""
+
+    rule: str
+    target: float = 0.0
+    margin: float = 0.0
+
+    def judge(self, ours: Estimate) -> str:
+        return RULES[self.rule](ours, self)
+
+    def __str__(self) -> str:
+        return WORDING[self.rule].format(target=self.target, margin=self.margin)
+
+
+def number(ours: Estimate, c: Criterion) -> str:
+    # The paper's figure is one run: it may be off by as much as a run of ours is, and we by two standard errors.
+    return REPRODUCED if abs(ours.mean - c.target) <= 2 * ours.standard_error + ours.std + c.margin else NOT_REPRODUCED
+
+
+def above(ours: Estimate, c: Criterion) -> str:
+    if ours.n == 1:
+        return WITHIN_NOISE
+    return REPRODUCED if ours.low > c.target else CONTRADICTED if ours.high < c.target else WITHIN_NOISE
+
+
+def below(ours: Estimate, c: Criterion) -> str:
+    if ours.n == 1:
+        return WITHIN_NOISE
+    return REPRODUCED if ours.high < c.target else CONTRADICTED if ours.low > c.target else WITHIN_NOISE
+
+
+def equal(ours: Estimate, c: Criterion) -> str:
+    if ours.n == 1:
+        return WITHIN_NOISE
+    low, high = c.target - c.margin, c.target + c.margin
+    if low <= ours.low and ours.high <= high:
+        return REPRODUCED
+    return CONTRADICTED if ours.high < low or ours.low > high else WITHIN_NOISE
+
+
+def holds(ours: Estimate, c: Criterion) -> str:
+    return REPRODUCED if ours.mean == 1.0 else CONTRADICTED
+
+
+RULES: dict[str, Callable[[Estimate, Criterion], str]] = {
+    "number": number,
+    "above": above,
+    "below": below,
+    "equal": equal,
+    "holds": holds,
+}
+WORDING = {
+    "number": "our mean within two standard errors, one run's noise and {margin:g} of {target:g}",
+    "above": "the whole interval above {target:g} (wholly below: contradicted; astride: within noise)",
+    "below": "the whole interval below {target:g} (wholly above: contradicted; astride: within noise)",
+    "equal": "the whole interval within {margin:g} of {target:g} (wholly outside: contradicted; astride: within noise)",
+    "holds": "the check holds",
+}
