@@ -20,8 +20,9 @@ from rich.console import Console
 from boosted_attention.lab.display import Display
 from boosted_attention.lab.runs import Run, commit, read_result, versions, write_atomically
 
-# Imported once in the server process that workers are forked from: a worker then starts in milliseconds.
-PRELOAD = ["boosted_attention.lab.runner", "boosted_attention.lab.work"]
+# Imported once in the server process that workers are forked from: a worker then starts in milliseconds. An optimiser's
+# first step would import torch._dynamo.
+PRELOAD = ["boosted_attention.lab.runner", "boosted_attention.lab.work", "torch._dynamo"]
 REPORT_EVERY = 0.2  # seconds between a worker's progress reports
 
 
