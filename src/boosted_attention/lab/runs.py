@@ -69,6 +69,8 @@ def read_result(directory: Path, run: Run) -> tuple[dict[str, Any] | None, str |
         record = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError):
         return None, f"{path}: damaged JSON; this run is done again"
+    except OSError as error:
+        return None, f"{path}: {error.strerror}; this run is done again"
     if not isinstance(record, dict) or record.get("run") != run.identity or "result" not in record:
         return None, f"{path}: not the result of this run; it is done again"
     if record.get("versions", {}).get("boosted-attention") != __version__:

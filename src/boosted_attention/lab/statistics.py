@@ -13,7 +13,7 @@ from boosted_attention.names import require
 
 CONFIDENCE = 0.95
 BOOTSTRAP_FROM = 30  # with fewer seeds a percentile bootstrap is narrower than it should be
-BOOTSTRAP_DRAWS = 10_000
+BOOTSTRAP_DRAWS = 2_000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,7 +96,8 @@ def render(table: Table) -> str:
             p = "" if c.p_holm is None else f"{c.p_holm:.2g}"
             paper = "" if c.paper is None else f"{c.paper:+g}"
             needed = "" if c.seeds_needed is None else str(c.seeds_needed)
-            lines.append(f"| {c.label} | {interval(c.difference, table.precision)} | {p} | {paper} | {needed} |")
+            label = c.label.replace(" | ", ", ")  # a bar would end the cell
+            lines.append(f"| {label} | {interval(c.difference, table.precision)} | {p} | {paper} | {needed} |")
         lines.append("")
     lines += [f"{note}\n" for note in table.notes]
     return "\n".join(lines)

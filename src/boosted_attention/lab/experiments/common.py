@@ -22,7 +22,8 @@ def boosted(n_rounds: int, **options: str) -> dict[str, Any]:
 
 
 def describe(the_task: dict[str, Any]) -> str:
-    return f"d={the_task['d']} K={the_task['n_patterns']} sigma={the_task['sigma']}"
+    patterns = f", patterns {the_task['pattern_seed']}" if "pattern_seed" in the_task else ""
+    return f"d={the_task['d']} K={the_task['n_patterns']} sigma={the_task['sigma']}{patterns}"
 
 
 def name_of(model: dict[str, Any]) -> str:

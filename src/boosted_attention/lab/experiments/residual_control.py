@@ -16,7 +16,8 @@ RULES = {"residual x - F": {}, "input x (parallel)": {"residual": "input"}, "est
 
 
 def runs(preset: Preset) -> list[Run]:
-    return [training_run(preset, MAIN, boosted(m, **rule)) for rule in RULES.values() for m in ROUNDS]
+    rules = [training_run(preset, MAIN, boosted(m, **rule)) for rule in RULES.values() for m in ROUNDS]
+    return [training_run(preset, MAIN, boosted(1)), *rules]
 
 
 def collect(preset: Preset, results: Results) -> Table:
@@ -26,13 +27,14 @@ def collect(preset: Preset, results: Results) -> Table:
         for m in ROUNDS:
             accuracy[label, m] = by_seed(results(training_run(preset, MAIN, boosted(m, **rule))), "accuracy")
         table.add_row(label, [trained(accuracy[label, m]) for m in ROUNDS])
-    first = "residual x - F"
-    table.compare(
-        [
-            (f"residual - {label}, M={m}", accuracy[first, m], accuracy[label, m], None)
-            for label in RULES
-            for m in ROUNDS
-            if label != first
-        ]
-    )
+    first, parallel = "residual x - F", "input x (parallel)"
+    others = [label for label in RULES if label != first]
+    pairs = [
+        (f"residual - {label}, M={m}", accuracy[first, m], accuracy[label, m], None) for label in others for m in ROUNDS
+    ]
+    one = by_seed(results(training_run(preset, MAIN, boosted(1))), "accuracy")
+    for m in ROUNDS:
+        half = {seed: (value + one[seed]) / 2 for seed, value in accuracy[first, m].items()}
+        pairs.append((f"half the gain - parallel's gain, M={m}", half, accuracy[parallel, m], None))
+    table.compare(pairs)
     return table

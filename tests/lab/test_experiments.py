@@ -1,0 +1,224 @@
+"""Every experiment runs, every claim is decided by something that exists, and the whole is reproducible to the byte."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from boosted_attention.cli.main import main
+from boosted_attention.lab.claims import CLAIMS
+from boosted_attention.lab.experiments import EXPERIMENTS, experiment
+from boosted_attention.lab.presets import PRESETS, preset
+from boosted_attention.lab.reproduce import all_runs, reproduce, reread
+from boosted_attention.lab.statistics import Estimate
+from boosted_attention.lab.verdicts import VERDICTS, Criterion
+
+SMOKE = PRESETS["smoke"]
+CHEAP = ["rounds", "gates", "metric", "residual-control"]
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """All experiments once, at the smallest preset."""
+    out = tmp_path_factory.mktemp("smoke")
+    return reproduce(list(EXPERIMENTS), SMOKE, out, workers=2), out
+
+
+def test_every_experiment_yields_a_table(smoke):
+    found, out = smoke
+    assert list(found.tables) == list(EXPERIMENTS)
+    assert not found.outcome.failures
+    text = (out / "tables.md").read_text()
+    for name, table in found.tables.items():
+        assert table.quantities, name
+        assert experiment(name).TITLE in text
+        assert experiment(name).render(table) in text
+
+
+def test_claims_of_this_half_are_decided(smoke):
+    found, _ = smoke
+    ours = {judged.claim.id: judged for judged in found.ledger}
+    assert len(ours) == len(CLAIMS) >= 60
+    for claim in CLAIMS:
+        judged = ours[claim.id]
+        assert judged.verdict in VERDICTS
+        assert (judged.verdict == "not run") == (claim.experiment not in EXPERIMENTS), claim.id
+    assert {claim.experiment for claim in CLAIMS} >= set(EXPERIMENTS) - {"metric", "temperature", "budget"}
+
+
+def test_propositions_hold_and_so_do_their_limits(smoke):
+    found, _ = smoke
+    checks = {
+        name: e.mean for name, e in found.tables["propositions"].quantities.items() if name.endswith(("holds", "shows"))
+    }
+    assert len(checks) == 34
+    assert all(value == 1.0 for value in checks.values()), checks
+
+
+def test_written_files(smoke):
+    _, out = smoke
+    claims = json.loads((out / "claims.json").read_text())
+    assert len(claims["claims"]) == len(CLAIMS)
+    results = json.loads((out / "results.json").read_text())
+    assert len(results) == len(all_runs(list(EXPERIMENTS), SMOKE))
+    assert set(json.loads((out / "timings.json").read_text())) == set(results)
+
+
+def test_the_same_bytes_for_any_number_of_workers(smoke, tmp_path):
+    _, first = smoke
+    reproduce(CHEAP, SMOKE, tmp_path / "one", workers=1)
+    reproduce(CHEAP, SMOKE, tmp_path / "two", workers=3)
+    for name in ("results.json", "tables.md", "claims.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    everything = json.loads((first / "results.json").read_text())
+    for key, value in json.loads((tmp_path / "one" / "results.json").read_text()).items():
+        assert everything[key] == value
+
+
+def test_killed_and_called_again_it_ends_in_the_same_bytes(tmp_path):
+    names, interrupted = ["rounds", "gates"], tmp_path / "interrupted"
+    command = [
+        sys.executable,
+        "-m",
+        "boosted_attention",
+        "reproduce",
+        *names,
+        "--preset",
+        "smoke",
+        "--out",
+        str(interrupted),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and len(list(interrupted.glob("runs/*/result.json"))) < 2:
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    assert not (interrupted / "tables.md").exists()
+    reproduce(names, SMOKE, interrupted, workers=2)
+    reproduce(names, SMOKE, tmp_path / "whole", workers=2)
+    for name in ("results.json", "tables.md", "claims.json"):
+        assert (interrupted / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_rereading_computes_nothing_and_finds_the_same(smoke, tmp_path):
+    found, out = smoke
+    again = reread(list(EXPERIMENTS), SMOKE, out)
+    assert [judged.verdict for judged in again.ledger] == [judged.verdict for judged in found.ledger]
+    nothing = reread(list(EXPERIMENTS), SMOKE, tmp_path)
+    assert {judged.verdict for judged in nothing.ledger} == {"not run"}
+
+
+def test_figures(smoke, tmp_path):
+    figures = pytest.importorskip("boosted_attention.lab.figures")
+    pytest.importorskip("matplotlib")
+    found, _ = smoke
+    first, second = (figures.draw_all(found, SMOKE, tmp_path / name) for name in "ab")
+    assert {path.name for path in first} == {f"{n}.{s}" for n in figures.DRAWINGS for s in ("png", "svg")}
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(first, second, strict=True))
+
+
+def test_runs_are_shared_between_experiments():
+    separate = sum(len(all_runs([name], SMOKE)) for name in EXPERIMENTS)
+    assert len(all_runs(list(EXPERIMENTS), SMOKE)) < separate
+
+
+def test_presets_keep_their_promises():
+    quick = PRESETS["quick"]
+    assert quick.seeds >= 8
+    assert quick.long_seeds >= 4
+    assert PRESETS["paper"].seeds == 30
+    assert preset("quick", 3).long_seeds == 3
+
+
+def spread(low, high, n=8):
+    return Estimate(mean=(low + high) / 2, low=low, high=high, std=1.0, n=n, p=0.5)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "ours", "verdict"),
+    [
+        (Criterion(rule="above"), spread(0.1, 2), "reproduced"),
+        (Criterion(rule="above"), spread(-1, 1), "within noise"),
+        (Criterion(rule="above"), spread(-2, -1), "contradicted"),
+        (Criterion(rule="above"), spread(1, 1, n=1), "within noise"),
+        (Criterion(rule="below", target=-10), spread(-12, -11), "reproduced"),
+        (Criterion(rule="below", target=-10), spread(-1, 0), "contradicted"),
+        (Criterion(rule="equal", margin=1), spread(-0.5, 0.5), "reproduced"),
+        (Criterion(rule="equal", margin=1), spread(0.5, 1.5), "within noise"),
+        (Criterion(rule="equal", margin=1), spread(1.5, 2.5), "contradicted"),
+        (Criterion(rule="number", target=10.0), spread(8.5, 8.9), "reproduced"),
+        (Criterion(rule="number", target=12.0), spread(8.5, 8.9), "not reproduced"),
+        (Criterion(rule="holds"), spread(1, 1, n=0), "reproduced"),
+        (Criterion(rule="holds"), spread(0, 0, n=0), "contradicted"),
+    ],
+)
+def test_verdicts(criterion, ours, verdict):
+    assert criterion.judge(ours) == verdict
+    assert str(criterion)
+
+
+def call(capsys, *args):
+    with pytest.raises(SystemExit) as stop:
+        main([str(arg) for arg in args])
+    printed = capsys.readouterr()
+    return stop.value.code, printed.out, printed.err
+
+
+def test_reproduce_command(tmp_path, capsys):
+    code, out, _ = call(capsys, "reproduce", "metric", "--preset", "smoke", "--out", tmp_path, "--workers", 1)
+    assert code == 0
+    assert "Accuracy (%) against squared error" in out
+    assert (tmp_path / "tables.md").exists()
+    code, out, _ = call(capsys, "claims", "--out", tmp_path, "--preset", "smoke", "--json")
+    assert code == 0
+    assert len(json.loads(out)) == len(CLAIMS)
+    code, out, _ = call(capsys, "claims", "--out", tmp_path, "--preset", "smoke", "--markdown")
+    assert out.count("\n|") == len(CLAIMS) + 2
+    code, out, _ = call(capsys, "claims", "--out", tmp_path / "nothing")
+    assert f"{len(CLAIMS)} claims: 0 reproduced" in out
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_experiments_command(capsys):
+    code, out, _ = call(capsys, "experiments")
+    assert code == 0
+    assert all(name in out for name in EXPERIMENTS)
+
+
+def test_a_failed_run_gives_exit_code_1_and_is_named(tmp_path, capsys):
+    run = experiment("metric").runs(SMOKE)[0]
+    (tmp_path / "runs" / run.key / "result.json").mkdir(parents=True)  # nothing can be written there
+    code, out, _ = call(capsys, "reproduce", "metric", "rounds", "gates", "--preset", "smoke", "--out", tmp_path)
+    assert code == 1
+    assert f"FAILED: {run.label}" in out
+    assert "incomplete, run the command again: metric, rounds" in out
+    assert "Kinds of gate" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["reproduce", "round"], "experiment='round' is not one of .*did you mean 'rounds'"),
+        (["reproduce", "--preset", "quik"], "--preset='quik' is not one of .*did you mean 'quick'"),
+        (["reproduce", "--seeds", "0"], "--seeds 0 must be at least 1"),
+        (["reproduce", "--workers", "0"], "--workers 0 must be at least 1"),
+        (["reproduce", "--out", "FILE"], "is a file; give a folder"),
+        (["reproduce", "--out", "FILE/below"], "cannot be written to"),
+        (["claims", "--out", "FILE"], "is a file"),
+        (["claims", "--json", "--markdown"], "exclude each other"),
+        (["experiments", "--preset", "papr"], "did you mean 'paper'"),
+    ],
+)
+def test_bad_input(args, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").write_text("kept")
+    code, out, err = call(capsys, *args)
+    assert code == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert re.search(message, err)
+    assert (tmp_path / "FILE").read_text() == "kept"
+    assert [path.name for path in tmp_path.iterdir()] == ["FILE"]

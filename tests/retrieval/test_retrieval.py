@@ -1,0 +1,123 @@
+"""The retrieval task: its predictors, and training stacked over seeds."""
+
+import pytest
+import torch
+
+from boosted_attention.retrieval.iteration import accuracy_after, critical_beta, fixed_points
+from boosted_attention.retrieval.models import FAMILIES, RetrievalModel
+from boosted_attention.retrieval.predictors import PREDICTORS
+from boosted_attention.retrieval.routing import FEATURES, Router
+from boosted_attention.retrieval.task import RetrievalTask, score
+from boosted_attention.retrieval.training import Training, evaluate, test_set, train
+
+TASK = RetrievalTask(d=16, n_patterns=4, sigma=0.5)
+draw_test_set = test_set
+del test_set  # not a test
+
+
+def test_patterns_are_the_papers():
+    torch.manual_seed(42)
+    expected = torch.nn.functional.normalize(torch.randn(4, 16), dim=-1)
+    assert torch.equal(TASK.patterns(), expected)
+    assert not torch.equal(RetrievalTask(d=16, n_patterns=4, pattern_seed=7).patterns(), expected)
+
+
+def test_queries_are_a_pattern_and_noise():
+    x, index = TASK.sample(200_000, torch.Generator().manual_seed(0))
+    noise = x - TASK.patterns()[index]
+    assert noise.std().item() == pytest.approx(0.5, rel=0.01)
+    assert index.bincount().tolist() == pytest.approx([50_000] * 4, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("d", "k", "sigma", "bayes"),
+    [
+        (16, 4, 0.5, 80.7),
+        (16, 4, 0.8, 61.9),
+        (32, 8, 0.5, 68.8),
+        (32, 8, 0.8, 45.3),
+        (64, 16, 0.5, 58.1),
+        (64, 16, 0.8, 32.6),
+    ],
+)
+def test_predictors(d, k, sigma, bayes):
+    """Bayes is the paper's figure and has the least squared error; the raw query decodes to MAP."""
+    task = RetrievalTask(d=d, n_patterns=k, sigma=sigma)
+    found = {name: evaluate(make(task), task, 60_000) for name, make in PREDICTORS.items()}
+    assert found["bayes"].accuracy == pytest.approx(bayes, abs=0.6)
+    assert found["bayes"].mse < min(found[name].mse for name in ("chance", "raw", "map"))
+    assert found["raw"].accuracy == found["map"].accuracy
+    assert found["map"].accuracy > found["bayes"].accuracy - 0.2
+    assert found["chance"].accuracy == pytest.approx(100 / k, abs=1)
+    assert found["raw"].mse == pytest.approx(d * sigma**2, rel=0.02)
+
+
+def test_score():
+    patterns = torch.eye(3)
+    found = score(torch.tensor([[0.9, 0.0, 0.0], [0.0, 0.0, 1.0]]), torch.tensor([0, 1]), patterns)
+    assert found.accuracy == 50.0
+    assert found.mse == pytest.approx((0.01 + 2.0) / 2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_together_equals_training_one_after_the_other(family):
+    """Weights to 1e-4 and every decision: a seed's result does not depend on its company."""
+    model, training = RetrievalModel(family=family, n_rounds=2), Training(steps=30, batch=64)
+    together, alone = (
+        train(lambda _: model.build(TASK.d), TASK, training, [0, 1, 5], together=t) for t in (True, False)
+    )
+    x, _ = draw_test_set(TASK, 2000)
+    memory = TASK.patterns()[None]
+    for a, b in zip(together, alone, strict=True):
+        for name, weight in a.named_parameters():
+            torch.testing.assert_close(weight, b.get_parameter(name), rtol=0, atol=1e-4)
+        decisions = [torch.cdist(m(x[None], memory=memory)[0], memory[0]).argmin(-1) for m in (a, b)]
+        assert torch.equal(*decisions)
+
+
+def test_training_learns_and_seeds_differ():
+    model = RetrievalModel(n_rounds=2)
+    layers = train(lambda _: model.build(TASK.d), TASK, Training(), [0, 1])
+    memory = TASK.patterns()[None]
+    found = [evaluate(lambda x, m=m: m(x[None], memory=memory)[0], TASK, 5000) for m in layers]
+    assert all(s.accuracy > 60 for s in found)
+    assert found[0] != found[1]
+
+
+def test_training_leaves_the_global_random_state_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    train(lambda _: RetrievalModel().build(TASK.d), TASK, Training(steps=1), [0])
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_a_seed_is_independent_of_the_others():
+    def weights(seeds):
+        layers = train(lambda _: RetrievalModel().build(TASK.d), TASK, Training(steps=3), seeds)
+        return dict(zip(seeds, layers, strict=True))[1].rounds[0].qkv.weight
+
+    torch.testing.assert_close(weights([1]), weights([0, 1, 2]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_router_trains_its_gate_only(features):
+    layers = train(lambda _: RetrievalModel().build(TASK.d), TASK, Training(steps=5), [0, 1])
+    before = {name: p.clone() for name, p in layers[0].named_parameters()}
+    routers = train(lambda seed: Router(layers[seed], features), TASK, Training(steps=3), [0, 1])
+    for name, p in routers[0].one_step.named_parameters():
+        assert torch.equal(p, before[name])
+    fresh = Router(layers[0], features)
+    assert not torch.equal(routers[0].gate[0].weight, routers[1].gate[0].weight)
+    assert fresh.gate[0].weight.shape == routers[0].gate[0].weight.shape
+
+
+def test_iteration_keeps_the_patterns_above_a_critical_temperature():
+    task = RetrievalTask(d=32, n_patterns=8)
+    critical = critical_beta(task)
+    assert 3.5 < critical < 6.0
+    assert fixed_points(task, critical + 0.3) == 8
+    assert fixed_points(task, 2.0) == 1
+    bayes = evaluate(PREDICTORS["bayes"](task), task, 2000).accuracy
+    assert accuracy_after(task, 8.0, 1000, 2000, init="identity") > bayes - 3
+    assert accuracy_after(task, 2.0, 1000, 2000, init="identity") < 20
