@@ -71,15 +71,14 @@ class EquilibriumLearner(SoftmaxLearner):
     def solve(self, change: Tensor, q: Tensor, k: Tensor, v: Tensor, angles: Angles | None, call: RoundCall) -> Tensor:
         """(I - J)^{-1} change, (B, T, D) in float32 or better, at the state whose query is q."""
         dtype = torch.promote_types(q.dtype, torch.float32)
-        change = change.to(dtype)[..., None]  # (B, T, D, 1)
+        change = change.to(dtype)
         with torch.no_grad():
             k, v = (repeat_heads(t, self.n_heads).expand(-1, self.n_heads, -1, -1).to(dtype) for t in (k, v))
             _, p = explicit(q.to(dtype), k, v, call.mask, self.scale, 0.0)  # (B, H, T, S)
             query_map = self.scale * self.query_map(angles, dtype)  # (B or 1, H, T or 1, dh, D)
-        if k.shape[1] * k.shape[2] >= change.shape[-2]:
-            return linear_solve(full_jacobian(p, k, v, query_map), change)[..., 0]
-        left, right = low_rank_jacobian(p, k, v, query_map)  # Woodbury: (I - L R)^{-1} = I + L (I - R L)^{-1} R
-        return (change + left @ linear_solve(right @ left, right @ change))[..., 0]
+        if k.shape[1] * k.shape[2] >= change.shape[-1]:
+            return linear_solve(full_jacobian(p, k, v, query_map), change[..., None])[..., 0]
+        return low_rank_solve(p, k, v, query_map, change)
 
     def query_map(self, angles: Angles | None, dtype: torch.dtype) -> Tensor:
         """dq/dz: the query projection, turned to each position under rotary embedding, (B, H, T, dh, D)."""
@@ -101,15 +100,29 @@ def full_jacobian(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor) -> Tensor:
     return (covariance @ query_map).transpose(1, 2).flatten(2, 3)
 
 
-def low_rank_jacobian(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor) -> tuple[Tensor, Tensor]:
-    """The same as a product L R of rank H*S, for fewer keys than dimensions: (B, 1, D, H*S) and (B, T, H*S, D)."""
-    n_heads = v.shape[1]
-    own_head = torch.eye(n_heads, dtype=v.dtype, device=v.device)[:, None, :, None]  # (H, 1, H, 1)
-    left = (v.transpose(-2, -1)[:, :, :, None] * own_head).flatten(3, 4).flatten(1, 2)  # (B, D, H*S)
-    scores = k[:, :, None] @ query_map  # (B, H, T, S, D): ds/dz
-    mean = p[..., None, :] @ scores  # (B, H, T, 1, D)
-    right = (p[..., None] * (scores - mean)).transpose(1, 2).flatten(2, 3)  # (B, T, H*S, D): dp/dz
-    return left[:, None], right
+def low_rank_solve(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor, change: Tensor) -> Tensor:
+    """With fewer keys than dimensions J = L R is of rank H*S: R gives how p moves with z, L how the output moves with p.
+
+    (I - L R)^{-1} = I + L (I - R L)^{-1} R, so that the system solved is (H*S) x (H*S).
+    """
+    n_heads, n_keys = k.shape[1:3]
+    scores = k[:, :, None] @ query_map  # (B, H, T or 1, S, D): ds/dz
+    gram = torch.einsum("bhtsxf,bxzf->bhtsxz", scores.unflatten(-1, (n_heads, -1)), v).flatten(-2)  # ds/dp'
+    right_left = softmax_derivative(p, gram).transpose(1, 2).flatten(2, 3)  # (B, T, H*S, H*S)
+    if query_map.shape[2] == 1:  # the same at every position: one product for all
+        dq = change[:, None] @ query_map[:, :, 0].transpose(-2, -1)  # (B, H, T, dh)
+    else:
+        dq = (query_map @ change[:, None, :, :, None])[..., 0]
+    along = (dq @ k.transpose(-2, -1))[..., None]  # (B, H, T, S, 1): how the scores move with the change
+    right = softmax_derivative(p, along).transpose(1, 2).flatten(2, 3)  # (B, T, H*S, 1)
+    w = linear_solve(right_left, right)[..., 0].unflatten(-1, (n_heads, n_keys)).transpose(1, 2)  # (B, H, T, S)
+    return change + merge_heads(w @ v)
+
+
+def softmax_derivative(p: Tensor, ds: Tensor) -> Tensor:
+    """dp = p (ds - sum p ds) for changes of the scores ds (B, H, T or 1, S, n)."""
+    mean = (p @ ds[:, :, 0])[..., None, :] if ds.shape[2] == 1 else p[..., None, :] @ ds  # (B, H, T, 1, n)
+    return p[..., None] * (ds - mean)
 
 
 def linear_solve(jacobian: Tensor, change: Tensor) -> Tensor:

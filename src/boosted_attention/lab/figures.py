@@ -46,7 +46,9 @@ def draw_rounds(plt: Any, found: Reproduction, preset: Preset) -> Any:
     axis.errorbar(rounds.ROUNDS, means, yerr=spread, marker="o", capsize=3, label="ours, 95 % interval")
     axis.plot(rounds.ROUNDS, rounds.PAPER, "x--", color="C1", label="paper, one run")
     axis.axhline(table.quantities["accuracy | Bayes"].mean, color="0.4", ls=":", label="Bayes predictor")
-    axis.set(xlabel="rounds M", ylabel="accuracy (%)", title="Retrieval after 150 steps", xticks=rounds.ROUNDS)
+    axis.set(
+        xlabel="rounds M", ylabel="accuracy (%)", title=f"Retrieval after {preset.steps} steps", xticks=rounds.ROUNDS
+    )
     axis.legend()
     return figure
 
@@ -75,7 +77,11 @@ def draw_scaling(plt: Any, found: Reproduction, preset: Preset) -> Any:
         axis.bar(where, means, 0.23, yerr=spread, capsize=2, label=f"d={d}, K={k}")
     axis.axhline(0, color="0.2", lw=0.8)
     axis.set_xticks(range(len(scaling.SIGMAS)), [f"{sigma}" for sigma in scaling.SIGMAS])
-    axis.set(xlabel="noise sigma", ylabel="gain in accuracy (points)", title="What a second round adds after 150 steps")
+    axis.set(
+        xlabel="noise sigma",
+        ylabel="gain in accuracy (points)",
+        title=f"What a second round adds after {preset.steps} steps",
+    )
     axis.legend()
     return figure
 

@@ -14,6 +14,7 @@ Reference: the paper's Appendix C; Smart et al., "In-context denoising with one-
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -30,14 +31,20 @@ class RetrievalTask:
     pattern_seed: int = 42
 
     def patterns(self) -> Tensor:
-        generator = torch.Generator().manual_seed(self.pattern_seed)
-        return functional.normalize(torch.randn(self.n_patterns, self.d, generator=generator), dim=-1)  # (K, d)
+        """(K, d), not to be written to."""
+        return draw_patterns(self.n_patterns, self.d, self.pattern_seed)
 
     def sample(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """n noisy queries (n, d) and the index of the pattern behind each (n,)."""
         index = torch.randint(self.n_patterns, (n,), generator=generator)
         noise = torch.randn(n, self.d, generator=generator)
         return self.patterns()[index] + self.sigma * noise, index
+
+
+@cache
+def draw_patterns(n_patterns: int, d: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return functional.normalize(torch.randn(n_patterns, d, generator=generator), dim=-1)
 
 
 @dataclass(frozen=True)
