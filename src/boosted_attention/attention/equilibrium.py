@@ -101,7 +101,7 @@ def full_jacobian(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor) -> Tensor:
 
 
 def low_rank_solve(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor, change: Tensor) -> Tensor:
-    """With fewer keys than dimensions J = L R is of rank H*S: R gives how p moves with z, L how the output moves with p.
+    """With fewer keys than dimensions J = L R has rank H*S: R is how p moves with z, L how the output moves with p.
 
     (I - L R)^{-1} = I + L (I - R L)^{-1} R, so that the system solved is (H*S) x (H*S).
     """
