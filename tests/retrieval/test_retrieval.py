@@ -6,9 +6,9 @@ import torch
 from boosted_attention.retrieval.iteration import accuracy_after, critical_beta, fixed_points
 from boosted_attention.retrieval.models import FAMILIES, RetrievalModel
 from boosted_attention.retrieval.predictors import PREDICTORS
-from boosted_attention.retrieval.routing import FEATURES, Router
+from boosted_attention.retrieval.routing import FEATURES, Routers
 from boosted_attention.retrieval.task import RetrievalTask, score
-from boosted_attention.retrieval.training import Training, evaluate, test_set, train
+from boosted_attention.retrieval.training import Training, evaluate, seeded, test_set, train
 
 TASK = RetrievalTask(d=16, n_patterns=4, sigma=0.5)
 draw_test_set = test_set
@@ -100,16 +100,34 @@ def test_a_seed_is_independent_of_the_others():
     torch.testing.assert_close(weights([1]), weights([0, 1, 2]), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("features", FEATURES)
-def test_router_trains_its_gate_only(features):
+def test_routers_train_their_gates_only():
     layers = train(lambda _: RetrievalModel().build(TASK.d), TASK, Training(steps=5), [0, 1])
     before = {name: p.clone() for name, p in layers[0].named_parameters()}
-    routers = train(lambda seed: Router(layers[seed], features), TASK, Training(steps=3), [0, 1])
+    routers = train(lambda seed: Routers(layers[seed]), TASK, Training(steps=4), [0, 1])
     for name, p in routers[0].one_step.named_parameters():
         assert torch.equal(p, before[name])
-    fresh = Router(layers[0], features)
-    assert not torch.equal(routers[0].gate[0].weight, routers[1].gate[0].weight)
-    assert fresh.gate[0].weight.shape == routers[0].gate[0].weight.shape
+    fresh = seeded(lambda: Routers(layers[0]), 0)
+    for name in FEATURES:
+        assert not torch.equal(routers[0].gates[name][0].weight, fresh.gates[name][0].weight), name
+
+
+def test_routers_do_not_know_each_other():
+    routers, memory = Routers(RetrievalModel().build(TASK.d)), TASK.patterns()[None]
+    x, index = draw_test_set(TASK, 50)
+    entropy = list(routers.gates["entropy"].parameters())
+
+    def gradients():
+        answers = routers(x[None], memory=memory)[0]
+        assert answers.shape == (len(FEATURES), 50, TASK.d)
+        return torch.autograd.grad((answers - memory[0, index]).square().mean(dim=(-2, -1)).sum(), entropy)
+
+    before = gradients()
+    with torch.no_grad():
+        for name in FEATURES:
+            if name != "entropy":
+                for p in routers.gates[name].parameters():
+                    p.add_(1.0)
+    assert all(torch.equal(a, b) for a, b in zip(before, gradients(), strict=True))
 
 
 def test_iteration_keeps_the_patterns_above_a_critical_temperature():

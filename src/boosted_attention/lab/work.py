@@ -13,8 +13,8 @@ from boosted_attention.attention.trace import capture
 from boosted_attention.retrieval.iteration import accuracy_after, critical_beta, fixed_points
 from boosted_attention.retrieval.models import RetrievalModel
 from boosted_attention.retrieval.predictors import PREDICTORS
-from boosted_attention.retrieval.routing import Router
-from boosted_attention.retrieval.task import RetrievalTask
+from boosted_attention.retrieval.routing import FEATURES, Routers
+from boosted_attention.retrieval.task import RetrievalTask, score
 from boosted_attention.retrieval.training import Training, evaluate, test_set, train
 
 Progress = Callable[[float], None]
@@ -42,8 +42,8 @@ def retrieval(
     memory, result = the_task.patterns()[None], {}
     for seed, layer in zip(seeds, layers, strict=True):
         assert isinstance(layer, AttentionLayer)
-        score = evaluate(lambda x, layer=layer: layer(x[None], memory=memory)[0], the_task, test_size)
-        result[str(seed)] = {**asdict(score), "rounds": _rounds(layer, the_task)}
+        found = evaluate(lambda x, layer=layer: layer(x[None], memory=memory)[0], the_task, test_size)
+        result[str(seed)] = {**asdict(found), "rounds": _rounds(layer, the_task)}
     return result
 
 
@@ -68,38 +68,28 @@ def _rounds(layer: AttentionLayer, task: RetrievalTask) -> list[Config]:
     return rows
 
 
-def routing(
-    progress: Progress, *, task: Config, features: str, training: Config, seeds: Sequence[int], test_size: int
-) -> Config:
-    """Train one-step attention, freeze it, train a router between it and its converged iteration."""
+def routing(progress: Progress, *, task: Config, training: Config, seeds: Sequence[int], test_size: int) -> Config:
+    """Train one-step attention, freeze it, train routers between it and its converged iteration, by features."""
     the_task, the_training = RetrievalTask(**task), Training(**training)
     memory, build = the_task.patterns()[None], RetrievalModel().build
     trained = train(lambda _: build(the_task.d), the_task, the_training, seeds, progress=lambda f: progress(0.2 * f))
     layers = {seed: layer for seed, layer in zip(seeds, trained, strict=True) if isinstance(layer, AttentionLayer)}
     routers = train(
-        lambda seed: Router(layers[seed], features),
-        the_task,
-        the_training,
-        seeds,
-        progress=lambda f: progress(0.2 + 0.7 * f),
+        lambda seed: Routers(layers[seed]), the_task, the_training, seeds, progress=lambda f: progress(0.2 + 0.7 * f)
     )
-
-    def scored(module: torch.nn.Module) -> Config:
-        return asdict(evaluate(lambda x: module(x[None], memory=memory)[0], the_task, test_size))
-
-    x, _ = test_set(the_task, test_size)
-    result = {}
+    x, index = test_set(the_task, test_size)
+    result: Config = {name: {} for name in FEATURES}
     for seed, router in zip(seeds, routers, strict=True):
-        assert isinstance(router, Router)
+        assert isinstance(router, Routers)
         with torch.no_grad():
-            g, _, _ = router.route(x[None], memory=memory)
-        result[str(seed)] = {
-            "routed": scored(router),
-            "one_step": scored(router.one_step),
-            "converged": scored(router.converged),
-            "weight_on_one_step": float(g.mean()),
-            "chose_one_step": 100 * float((g > 0.5).double().mean()),
-        }
+            gates, one, rest = router.route(x[None], memory=memory)
+        for name, g in gates.items():
+            answers = {"routed": g * one + (1 - g) * rest, "one_step": one, "converged": rest}
+            result[name][str(seed)] = {
+                **{label: asdict(score(answer[0], index, memory[0])) for label, answer in answers.items()},
+                "weight_on_one_step": float(g.mean()),
+                "chose_one_step": 100 * float((g > 0.5).double().mean()),
+            }
     return result
 
 

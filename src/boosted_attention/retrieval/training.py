@@ -12,7 +12,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
-from torch.nn import functional
 
 from boosted_attention.retrieval.task import RetrievalTask, Score, score
 
@@ -73,14 +72,17 @@ def _train_group(
         return functional_call(modules[0], weights, (x[None],), {"memory": memory})[0]  # (n, d) -> (n, d)
 
     run = predict if len(modules) == 1 else vmap(predict)
-    optimizer = torch.optim.Adam([weights[name] for name in trainable], lr=training.lr)
+    optimizer = torch.optim.Adam([weights[name] for name in trainable], lr=training.lr, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, training.steps)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     for step in range(training.steps):
         samples = [task.sample(training.batch, generator) for generator in generators]
         x, index = (torch.stack(part) if len(modules) > 1 else part[0] for part in zip(*samples, strict=True))
-        error = functional.mse_loss(run(weights, x), task.patterns()[index], reduction="none")
-        loss = error.mean(dim=(-2, -1)).sum()  # seeds do not mix: each has the gradient it has alone
+        target = task.patterns()[index]  # (n, d) or (seeds, n, d)
+        prediction = run(weights, x)  # the same, or with several answers per query before the last two
+        target = target[..., None, :, :] if prediction.ndim > target.ndim else target
+        error = (prediction - target).square().mean(dim=(-2, -1))
+        loss = error.sum()  # seeds and answers do not mix: each has the gradient it has alone
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -7,30 +7,21 @@ from boosted_attention.lab.experiments.common import MAIN, WORK, by_seed
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Table, render, trained
-from boosted_attention.retrieval.routing import FEATURES
 
 __all__ = ["TITLE", "collect", "render", "runs"]
 
 TITLE = "Routing between one step and the converged answer, by what the gate sees (Section 5)"
 
 
-def routing_run(preset: Preset, features: str) -> Run:
-    return Run(
-        work=f"{WORK}:routing",
-        config={
-            "task": MAIN,
-            "features": features,
-            "training": {"steps": preset.steps, "lr": 3e-3, "batch": 512},
-            "seeds": list(range(preset.seeds)),
-            "test_size": preset.test_size,
-        },
-        label=f"routing by {features}",
-        seconds=preset.steps * (0.02 + 0.012 * preset.seeds),
-    )
-
-
 def runs(preset: Preset) -> list[Run]:
-    return [routing_run(preset, features) for features in FEATURES]
+    config = {
+        "task": MAIN,
+        "training": {"steps": preset.steps, "lr": 3e-3, "batch": 512},
+        "seeds": list(range(preset.seeds)),
+        "test_size": preset.test_size,
+    }
+    seconds = preset.steps * (0.02 + 0.015 * preset.seeds)
+    return [Run(work=f"{WORK}:routing", config=config, label="routing", seconds=seconds)]
 
 
 def collect(preset: Preset, results: Results) -> Table:
@@ -38,8 +29,7 @@ def collect(preset: Preset, results: Results) -> Table:
         TITLE, ["one-step accuracy", "routed accuracy", "weight on one-step (%)", "queries sent to one-step (%)"]
     )
     pairs = []
-    for features in FEATURES:
-        result = results(routing_run(preset, features))
+    for features, result in results(runs(preset)[0]).items():
         one, routed = by_seed(result, "one_step", "accuracy"), by_seed(result, "routed", "accuracy")
         weight = {seed: 100 * value for seed, value in by_seed(result, "weight_on_one_step").items()}
         cells = [trained(one), trained(routed), trained(weight), trained(by_seed(result, "chose_one_step"), 100.0)]
