@@ -4,6 +4,10 @@ import difflib
 from collections.abc import Collection, Iterable
 
 
+class InputError(ValueError):
+    """What the user passed is wrong; the message says which input, what was wrong and what would be right."""
+
+
 def nearest(value: object, allowed: Iterable[str]) -> str:
     """A hint such as "; did you mean 'vector'?", or nothing when no allowed name is close."""
     match = difflib.get_close_matches(str(value), list(allowed), n=1, cutoff=0.5)
@@ -11,17 +15,17 @@ def nearest(value: object, allowed: Iterable[str]) -> str:
 
 
 def require_choice(option: str, value: object, allowed: Collection[str]) -> None:
-    """Raise ValueError unless ``value`` is one of the ``allowed`` names."""
+    """Raise InputError unless ``value`` is one of the ``allowed`` names."""
     if value not in allowed:
         allowed = list(allowed)
         names = ", ".join(repr(name) for name in allowed)
-        raise ValueError(f"{option}={value!r} is not one of {names}{nearest(value, allowed)}")
+        raise InputError(f"{option}={value!r} is not one of {names}{nearest(value, allowed)}")
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise ValueError(message) unless the condition holds: for what the user passed, never for invariants."""
+    """Raise InputError(message) unless the condition holds: for what the user passed, never for invariants."""
     if not condition:
-        raise ValueError(message)
+        raise InputError(message)
 
 
 def is_count(value: object) -> bool:

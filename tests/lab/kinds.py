@@ -28,3 +28,11 @@ def slow(progress, *, value, seconds):
         time.sleep(seconds / 100)
         progress(i / 100)
     return value
+
+
+def differently(progress, *, marker):
+    """Fail with a reason the first time, without one the second."""
+    if os.path.exists(marker):
+        os._exit(7)
+    open(marker, "w").close()
+    raise RuntimeError("old reason")

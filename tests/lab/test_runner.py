@@ -45,6 +45,12 @@ def test_the_key_is_the_whole_configuration():
     assert a.key != Run(work="m:g", config={"x": 1, "y": 2}).key
 
 
+def test_the_reason_shown_is_the_last_ones(tmp_path):
+    run = Run(work="tests.lab.kinds:differently", config={"marker": str(tmp_path / "marker")}, label="bad")
+    assert "old reason" in execute([run], tmp_path, workers=1).failures["bad"]
+    assert execute([run], tmp_path, workers=1).failures["bad"] == "ended with exit code 7"
+
+
 def test_a_failure_leaves_the_others_intact_and_is_tried_again(tmp_path):
     marker = tmp_path / "marker"
     bad = Run(work="tests.lab.kinds:crash", config={"marker": str(marker)}, label="bad")
@@ -63,16 +69,35 @@ def test_a_failure_leaves_the_others_intact_and_is_tried_again(tmp_path):
     assert not (tmp_path / "runs" / bad.key / "error.txt").exists()
 
 
-@pytest.mark.parametrize("damage", ["", "{", '{"run": 1}', "[]", "\xff"])
-def test_a_damaged_result_is_named_and_redone(tmp_path, damage):
+def edited(**changes):
+    return lambda record: json.dumps({**record, **changes})
+
+
+DAMAGE = {
+    "empty": lambda record: "",
+    "torn": lambda record: json.dumps(record)[:50],
+    "not a record": lambda record: "[]",
+    "not UTF-8": lambda record: "\xff",
+    "no versions": edited(versions=None),
+    "no result": lambda record: json.dumps({key: value for key, value in record.items() if key != "result"}),
+    "no commit": lambda record: json.dumps({key: value for key, value in record.items() if key != "commit"}),
+    "another result": edited(result={"value": 1, "double": 3}),
+    "another run": edited(run={}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_result_is_named_kept_and_redone(tmp_path, damage):
     run = count_run(1, tmp_path / "log")
     execute([run], tmp_path, workers=1)
     path = tmp_path / "runs" / run.key / "result.json"
-    path.write_bytes(damage.encode("latin-1"))
+    damaged = DAMAGE[damage](json.loads(path.read_text())).encode("latin-1")
+    path.write_bytes(damaged)
     outcome = execute([run], tmp_path, workers=1)
     assert outcome.result(run)["double"] == 2
     assert len(outcome.remarks) == 1
     assert str(path) in outcome.remarks[0]
+    assert path.with_name("result.old-1.json").read_bytes() == damaged
 
 
 def test_a_result_of_another_version_is_redone(tmp_path):
@@ -83,7 +108,8 @@ def test_a_result_of_another_version_is_redone(tmp_path):
     record["versions"]["boosted-attention"] = "0.0.1"
     path.write_text(json.dumps(record))
     outcome = execute([run], tmp_path, workers=1)
-    assert "another version" in outcome.remarks[0]
+    assert "made by boosted-attention 0.0.1" in outcome.remarks[0]
+    assert json.loads(path.with_name("result.old-1.json").read_text()) == record
     assert (tmp_path / "log").read_text() == "1\n1\n"
 
 

@@ -16,7 +16,7 @@ from boosted_attention.attention.checks import (
     causality_violation,
     sample_call,
 )
-from boosted_attention.names import require
+from boosted_attention.names import InputError, require
 
 FLOAT32_CACHE_BOUND = 1e-4  # where a device has no float64, chunked and full passes may round differently
 D_MODEL, N_HEADS, BATCH = 32, 4, 2
@@ -46,7 +46,7 @@ def usable_dtypes(device: str) -> list[torch.dtype]:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(f"--device {device!r} cannot be used: {reason}") from None
+        raise InputError(f"--device {device!r} cannot be used: {reason}") from None
     dtypes = []
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         try:

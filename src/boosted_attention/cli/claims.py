@@ -7,14 +7,7 @@ from pathlib import Path
 from boosted_attention.names import require
 
 
-def run(
-    *,
-    out: Path = Path("out"),
-    preset: str = "quick",
-    seeds: int | None = None,
-    json: bool = False,
-    markdown: bool = False,
-) -> int:
+def run(*, out: Path = Path("out"), json: bool = False, markdown: bool = False) -> int:
     """Show every claim of the paper with our number, its interval and the verdict.
 
     Reads what ``reproduce`` computed under OUT; without any, every claim is "not run".
@@ -23,23 +16,19 @@ def run(
 
     Args:
         out: folder that ``reproduce`` wrote to.
-        preset: the preset it was run with.
-        seeds: the seeds it was run with, if not the preset's.
         json: print JSON.
         markdown: print a Markdown table.
     """
     from rich.console import Console
 
     from boosted_attention.lab import ledger
-    from boosted_attention.lab.experiments import EXPERIMENTS
-    from boosted_attention.lab.presets import preset as find_preset
-    from boosted_attention.lab.reproduce import ledger_rows, reread
+    from boosted_attention.lab.reproduce import ledger_rows, reread, stored_preset
 
     require(not (json and markdown), "--json and --markdown exclude each other")
     require(not out.exists() or out.is_dir(), f"--out {out} is a file; give the folder that reproduce wrote to")
-    found = reread(list(EXPERIMENTS), find_preset(preset, seeds), out)
+    found = reread(stored_preset(out), out)
     for remark in found.outcome.remarks:
-        Console(stderr=True).print(remark, markup=False)
+        Console(stderr=True).print(f"left out: {remark}", markup=False, soft_wrap=True)
     if json:
         import json as codec
 

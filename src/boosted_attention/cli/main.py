@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from boosted_attention.names import nearest
+from boosted_attention.names import InputError, nearest
 
 PROGRAM = "boosted-attention"
 COMMANDS = {
@@ -34,12 +34,14 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     name = args[0]
     if name not in COMMANDS:
         fail(f"no command {name!r}{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)})")
-    command = importlib.import_module(f"boosted_attention.cli.{name}")
-    options = parse(command.run, f"{PROGRAM} {name}", args[1:])
     try:
-        code = options()
-    except ValueError as error:
+        command = importlib.import_module(f"boosted_attention.cli.{name}")
+        code = parse(command.run, f"{PROGRAM} {name}", args[1:])()
+    except InputError as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        print(f"{PROGRAM}: stopped", file=sys.stderr)
+        sys.exit(130)
     sys.exit(code)
 
 

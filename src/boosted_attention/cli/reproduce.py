@@ -50,8 +50,9 @@ def run(
     except KeyboardInterrupt:
         live.print(f"stopped; what is finished is kept in {out}, and the same command goes on from there", markup=False)
         return 130
-    for name, table in found.tables.items():
-        console.print(Markdown(experiment(name).render(table)))
+    for name in names:
+        if name in found.tables:
+            console.print(Markdown(experiment(name).render(found.tables[name])))
     run_claims = [judged for judged in found.ledger if judged.ours is not None]
     console.print(ledger.as_terminal(run_claims))
     console.print(ledger.counts(found.ledger))

@@ -60,11 +60,13 @@ class Display:
         if self.bars is not None:
             self.bars.remove_task(self.tasks.pop(run.key))
             if problem is not None:
-                self.console.print(f"FAILED {run.label}: {problem}", markup=False)
+                self.console.print(f"FAILED {run.label}: {problem}", markup=False, soft_wrap=True)
         else:
             what = "done" if problem is None else f"FAILED ({problem})"
             count = f"[{self.finished + self.failed}/{self.total}]"
-            self.console.print(f"{count} {run.label}: {what}, {seconds:.1f} s; {self.left()} left", markup=False)
+            self.console.print(
+                f"{count} {run.label}: {what}, {seconds:.1f} s; {self.left()} left", markup=False, soft_wrap=True
+            )
         self._update()
 
     def left(self) -> str:

@@ -1,4 +1,4 @@
-"""The protocol of an experiment: a module with a TITLE, ``runs``, ``collect`` and ``render``, and maybe ``draw``."""
+"""The protocol of an experiment: a module with a TITLE, ``runs``, ``collect`` and ``render``."""
 
 from __future__ import annotations
 

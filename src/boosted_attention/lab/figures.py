@@ -56,11 +56,10 @@ def draw_rounds(plt: Any, found: Reproduction, preset: Preset) -> Any:
 def draw_budget(plt: Any, found: Reproduction, preset: Preset) -> Any:
     table = found.tables["budget"]
     figure, axis = plt.subplots(figsize=(7.5, 3.8))
-    for i, row in enumerate(budget.arms(preset)):
-        means, spread = bars([table.quantities[f"{row} | M={m}"] for m in budget.ROUNDS])
-        axis.errorbar(
-            [m + 0.06 * (i - 1.5) for m in budget.ROUNDS], means, yerr=spread, marker="o", capsize=3, label=row
-        )
+    for i, (row, runs) in enumerate(budget.arms(preset).items()):
+        done = budget.ROUNDS[: len(runs)]
+        means, spread = bars([table.quantities[f"{row} | M={m}"] for m in done])
+        axis.errorbar([m + 0.05 * (i - 2) for m in done], means, yerr=spread, marker="o", capsize=3, label=row)
     axis.axhline(table.quantities["Bayes | M=1"].mean, color="0.4", ls=":", label="Bayes predictor")
     axis.set(xlabel="rounds M", ylabel="accuracy (%)", xticks=budget.ROUNDS)
     axis.set_title("Rounds against training budget")
@@ -91,9 +90,11 @@ def draw_temperature(plt: Any, found: Reproduction, preset: Preset) -> Any:
     result = found.outcome.result(temperature.map_run(preset, (64, 16, 0.5)))
     for axis, init in zip(axes, ("identity", "default"), strict=True):
         for j, steps in enumerate(temperature.STEPS):
+            after = [row[j] for row in result[init]]
+            means = [sum(seeds.values()) / len(seeds) if isinstance(seeds, dict) else seeds for seeds in after]
             axis.plot(
                 temperature.BETAS,
-                [row[j] for row in result[init]],
+                means,
                 marker="o",
                 label=f"{steps} step{'s' * (steps > 1)}",
             )

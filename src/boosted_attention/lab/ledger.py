@@ -30,8 +30,18 @@ def shown(judged: Judged) -> str:
 
 
 def counts(ledger: Sequence[Judged]) -> str:
-    number = Counter(judged.verdict for judged in ledger)
-    return f"{len(ledger)} claims: " + ", ".join(f"{number[verdict]} {verdict}" for verdict in VERDICTS)
+    """How many claims of the paper have each verdict; the controls apart."""
+
+    def tally(chosen: list[Judged], what: str) -> str:
+        number = Counter(judged.verdict for judged in chosen)
+        return f"{len(chosen)} {what}: " + ", ".join(f"{number[v]} {v}" for v in VERDICTS if number[v])
+
+    claims, controls = ([j for j in ledger if j.claim.control == kind] for kind in (False, True))
+    return tally(claims, "claims") + (f"; {tally(controls, 'controls')}" if controls else "")
+
+
+def section(judged: Judged) -> str:
+    return f"{judged.claim.section} (control)" if judged.claim.control else judged.claim.section
 
 
 def as_terminal(ledger: Sequence[Judged]) -> RichTable:
@@ -45,7 +55,7 @@ def as_terminal(ledger: Sequence[Judged]) -> RichTable:
         colour = COLOURS[judged.verdict]
         claim = judged.claim
         table.add_row(
-            claim.section, claim.sentence, claim.paper, shown(judged), f"[{colour}]{judged.verdict}[/{colour}]"
+            section(judged), claim.sentence, claim.paper, shown(judged), f"[{colour}]{judged.verdict}[/{colour}]"
         )
     return table
 
@@ -58,5 +68,5 @@ def as_markdown(ledger: Sequence[Judged]) -> str:
     ]
     for judged in ledger:
         c = judged.claim
-        lines.append(f"| {c.id} | {c.section} | {c.sentence} | {c.paper} | {shown(judged)} | {judged.verdict} |")
+        lines.append(f"| {c.id} | {section(judged)} | {c.sentence} | {c.paper} | {shown(judged)} | {judged.verdict} |")
     return "\n".join(lines) + "\n"

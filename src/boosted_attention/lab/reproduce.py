@@ -19,32 +19,37 @@ from typing import Any
 from rich.console import Console
 
 from boosted_attention.lab.claims import CLAIMS, Judged, judge
-from boosted_attention.lab.experiments import experiment
-from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.experiments import EXPERIMENTS, experiment
+from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.runner import Outcome, execute
 from boosted_attention.lab.runs import Run, read_result, write_atomically
 from boosted_attention.lab.table import Table
-from boosted_attention.names import require
+from boosted_attention.names import InputError, require
 
 
 @dataclass
 class Reproduction:
     tables: dict[str, Table]
-    incomplete: list[str]  # experiments with a run missing
+    incomplete: list[str]  # of the experiments asked for
     ledger: list[Judged]
     outcome: Outcome
 
 
+FILES = ("results.json", "timings.json", "tables.md", "claims.json")
+
+
 def require_folder(out: Path) -> None:
-    """Raise ValueError unless results can be written under ``out``."""
+    """Raise InputError unless results can be written under ``out``."""
     require(not out.exists() or out.is_dir(), f"--out {out} is a file; give a folder")
-    probe = out / ".writable"
+    for name in FILES:
+        require(not (out / name).is_dir(), f"--out {out}: {name} is a folder there; give another folder or remove it")
+    probe = out / "runs" / ".writable"
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        probe.parent.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise ValueError(f"--out {out} cannot be written to: {error.strerror}") from None
+        raise InputError(f"--out {out} cannot be written to: {error.strerror}") from None
 
 
 def all_runs(names: Sequence[str], preset: Preset) -> list[Run]:
@@ -56,36 +61,54 @@ def all_runs(names: Sequence[str], preset: Preset) -> list[Run]:
 def reproduce(
     names: Sequence[str], preset: Preset, out: Path, workers: int, console: Console | None = None
 ) -> Reproduction:
+    """Finish the experiments' runs, then summarise everything that ``out`` holds for this preset."""
     require_folder(out)
     outcome = execute(all_runs(names, preset), out, workers, console=console)
-    found = summarise(names, preset, outcome)
-    write(found, names, preset, out)
+    found = reread(preset, out)
+    found.outcome.failures, found.outcome.remarks = outcome.failures, outcome.remarks
+    found.incomplete = [name for name in names if name not in found.tables]
+    write(found, preset, out)
     return found
 
 
-def summarise(names: Sequence[str], preset: Preset, outcome: Outcome) -> Reproduction:
-    """Tables and verdicts from what has been computed."""
-    complete = [name for name in names if outcome.has(experiment(name).runs(preset))]
+def reread(preset: Preset, out: Path) -> Reproduction:
+    """Tables and verdicts from what has been computed, without computing anything."""
+    outcome = Outcome({}, {}, [])
+    for run in all_runs(list(EXPERIMENTS), preset):
+        record, remark = read_result(out / "runs", run)
+        if record is not None:
+            outcome.records[run.key] = record
+        outcome.remarks += [remark] if remark else []
+    complete = [name for name in EXPERIMENTS if outcome.has(experiment(name).runs(preset))]
     tables = {name: experiment(name).collect(preset, outcome.result) for name in complete}
-    return Reproduction(
-        tables=tables,
-        incomplete=[name for name in names if name not in complete],
-        ledger=[judge(claim, tables) for claim in CLAIMS],
-        outcome=outcome,
-    )
+    return Reproduction(tables, [], [judge(claim, tables) for claim in CLAIMS], outcome)
 
 
-def write(found: Reproduction, names: Sequence[str], preset: Preset, out: Path) -> None:
-    runs = [run for run in all_runs(names, preset) if run.key in found.outcome.records]
+def write(found: Reproduction, preset: Preset, out: Path) -> None:
+    runs = all_runs(list(found.tables), preset)
     results = {run.key: {"run": run.identity, "result": found.outcome.result(run)} for run in runs}
     write_json(out / "results.json", results)
     about = ("label", "seconds", "versions", "commit")
     write_json(out / "timings.json", {run.key: {k: found.outcome.records[run.key][k] for k in about} for run in runs})
-    text = [f"# Tables, preset {preset.name}\n"]
+    text = [
+        f"# Tables, preset {preset.name}\n",
+        "Ours with the 95 % interval over seeds; one test set, every pattern equally often, serves all models.\n",
+    ]
     text += [experiment(name).render(table) for name, table in found.tables.items()]
     write_atomically(out / "tables.md", "\n".join(text))
-    settings = {"preset": asdict(preset), "experiments": list(names)}
+    settings = {"preset": asdict(preset), "experiments": list(found.tables)}
     write_json(out / "claims.json", {**settings, "claims": ledger_rows(found.ledger)})
+
+
+def stored_preset(out: Path) -> Preset:
+    """The preset of the reproduction that ``out`` holds; the default one if it holds none."""
+    path = out / "claims.json"
+    if not path.exists():
+        return PRESETS["quick"]
+    try:
+        return Preset(**json.loads(path.read_text(encoding="utf-8"))["preset"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{path} is damaged; run reproduce with the same --out again") from None
 
 
 def ledger_rows(ledger: Sequence[Judged]) -> list[dict[str, Any]]:
@@ -98,14 +121,3 @@ def ledger_rows(ledger: Sequence[Judged]) -> list[dict[str, Any]]:
 
 def write_json(path: Path, data: Any) -> None:
     write_atomically(path, json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
-
-
-def reread(names: Sequence[str], preset: Preset, out: Path) -> Reproduction:
-    """The tables and the ledger of an earlier reproduction, without computing anything new."""
-    outcome = Outcome({}, {}, [])
-    for run in all_runs(names, preset):
-        record, remark = read_result(out / "runs", run)
-        if record is not None:
-            outcome.records[run.key] = record
-        outcome.remarks += [remark] if remark else []
-    return summarise(names, preset, outcome)

@@ -1,4 +1,4 @@
-"""The runner: each run in a process of its own, as many at once as there are cores, finished ones never repeated."""
+"""The runner: each run in a process of its own with one thread, many at once, finished ones never repeated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from boosted_attention.lab.display import Display
-from boosted_attention.lab.runs import Run, commit, read_result, versions, write_atomically
+from boosted_attention.lab.runs import Run, checksum, commit, read_result, set_aside, versions, write_atomically
 
 # Imported once in the server process that workers are forked from: a worker then starts in milliseconds. An optimiser's
 # first step would import torch._dynamo.
@@ -41,7 +41,7 @@ class Outcome:
         return all(run.key in self.records for run in runs)
 
 
-def execute(runs: Sequence[Run], out: Path, workers: int, threads: int = 1, console: Console | None = None) -> Outcome:
+def execute(runs: Sequence[Run], out: Path, workers: int, console: Console | None = None) -> Outcome:
     """Finish every run that has no result yet. An interrupt ends the workers and leaves everything resumable."""
     directory = out / "runs"
     directory.mkdir(parents=True, exist_ok=True)
@@ -55,12 +55,15 @@ def execute(runs: Sequence[Run], out: Path, workers: int, threads: int = 1, cons
         else:
             waiting.append(run)
         if remark is not None:
+            set_aside(directory, run)
             outcome.remarks.append(remark)
     waiting.sort(key=lambda run: -run.seconds)  # the longest first, so that no core idles at the end
     with Display(waiting, finished=len(outcome.records), console=console) as display:
-        for remark in outcome.remarks:
-            display.console.print(remark, markup=False)
-        Pool(directory, workers, threads, display, outcome).finish(waiting)
+        if outcome.remarks:
+            more = f" (and {len(outcome.remarks) - 1} more)" if len(outcome.remarks) > 1 else ""
+            note = f"{outcome.remarks[0]}{more}: kept as result.old-1.json, and done again"
+            display.console.print(note, markup=False, soft_wrap=True)
+        Pool(directory, workers, display, outcome).finish(waiting)
     return outcome
 
 
@@ -75,8 +78,8 @@ class Job:
 class Pool:
     """At most ``workers`` processes at a time."""
 
-    def __init__(self, directory: Path, workers: int, threads: int, display: Display, outcome: Outcome):
-        self.directory, self.workers, self.threads = directory, workers, threads
+    def __init__(self, directory: Path, workers: int, display: Display, outcome: Outcome):
+        self.directory, self.workers = directory, workers
         self.display, self.outcome = display, outcome
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(PRELOAD)
@@ -102,9 +105,7 @@ class Pool:
 
     def _start(self, run: Run) -> Job:
         receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(
-            target=work, args=(run, self.directory / run.key, self.threads, sender), daemon=True
-        )
+        process = self.context.Process(target=work, args=(run, self.directory / run.key, sender), daemon=True)
         process.start()
         sender.close()
         self.display.start(run)
@@ -138,14 +139,15 @@ class Pool:
         return f"ended with exit code {code}"
 
 
-def work(run: Run, directory: Path, threads: int, progress: Connection) -> None:
+def work(run: Run, directory: Path, progress: Connection) -> None:
     """In the worker: do the run and write its result, or why there is none."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     directory.mkdir(parents=True, exist_ok=True)
     error = directory / "error.txt"
+    error.unlink(missing_ok=True)  # of an earlier attempt
     write_atomically(directory / "config.json", json.dumps(run.identity, indent=1, sort_keys=True) + "\n")
     last = 0.0
 
@@ -164,6 +166,7 @@ def work(run: Run, directory: Path, threads: int, progress: Connection) -> None:
             "run": run.identity,
             "label": run.label,
             "result": result,
+            "sha256": checksum(result),
             "seconds": round(time.monotonic() - started, 3),
             "versions": versions(),
             "commit": commit(),
@@ -171,7 +174,6 @@ def work(run: Run, directory: Path, threads: int, progress: Connection) -> None:
         write_atomically(
             directory / "result.json", json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
         )
-        error.unlink(missing_ok=True)
     except BrokenPipeError:
         raise SystemExit(3) from None
     except Exception:

@@ -60,6 +60,13 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
+RECORD = {"run": dict, "label": str, "seconds": float, "versions": dict, "sha256": str}  # beside result and commit
+
+
+def checksum(result: Any) -> str:
+    return hashlib.sha256(canonical(result).encode()).hexdigest()
+
+
 def read_result(directory: Path, run: Run) -> tuple[dict[str, Any] | None, str | None]:
     """A finished run's record; or None and, if a file is there that does not serve, what is wrong with it."""
     path = directory / run.key / "result.json"
@@ -68,14 +75,27 @@ def read_result(directory: Path, run: Run) -> tuple[dict[str, Any] | None, str |
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError):
-        return None, f"{path}: damaged JSON; this run is done again"
+        return None, f"{path} is damaged JSON"
     except OSError as error:
-        return None, f"{path}: {error.strerror}; this run is done again"
-    if not isinstance(record, dict) or record.get("run") != run.identity or "result" not in record:
-        return None, f"{path}: not the result of this run; it is done again"
-    if record.get("versions", {}).get("boosted-attention") != __version__:
-        return None, f"{path}: made by another version of boosted-attention; this run is done again"
+        return None, f"{path} cannot be read: {error.strerror}"
+    whole = isinstance(record, dict) and all(isinstance(record.get(key), kind) for key, kind in RECORD.items())
+    if not whole or not {"result", "commit"} <= set(record) or record["sha256"] != checksum(record["result"]):
+        return None, f"{path} is damaged: not a whole record"
+    if record["run"] != run.identity:
+        return None, f"{path} is not the result of this run"
+    made_by = record["versions"].get("boosted-attention")
+    if made_by != __version__:
+        return None, f"{path} was made by boosted-attention {made_by}"
     return record, None
+
+
+def set_aside(directory: Path, run: Run) -> None:
+    """Keep a result that does not serve, under another name."""
+    path = directory / run.key / "result.json"
+    number = 1
+    while (kept := path.with_name(f"result.old-{number}.json")).exists():
+        number += 1
+    path.rename(kept)
 
 
 @cache

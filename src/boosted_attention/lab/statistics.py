@@ -25,7 +25,7 @@ class Estimate:
     high: float
     std: float
     n: int
-    p: float | None = None  # two-sided, that the mean is zero
+    p: float | None = None  # two-sided, that the mean is zero; None without spread
     bootstrap: tuple[float, float] | None = None
 
     @property
@@ -45,9 +45,7 @@ def estimate(values: Sequence[float]) -> Estimate:
         return Estimate(mean=mean, low=mean, high=mean, std=0.0, n=1)
     std = float(data.std(ddof=1))
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * std / math.sqrt(n)
-    p = 1.0 if mean == 0 else 0.0
-    if std > 0:
-        p = float(2 * stats.t.sf(abs(mean) / (std / math.sqrt(n)), n - 1))
+    p = float(2 * stats.t.sf(abs(mean) / (std / math.sqrt(n)), n - 1)) if std > 0 else None
     return Estimate(mean=mean, low=mean - half, high=mean + half, std=std, n=n, p=p, bootstrap=bootstrap(data))
 
 

@@ -70,7 +70,10 @@ def exactly(value: float) -> Estimate:
 def interval(e: Estimate, precision: int) -> str:
     if e.n <= 1:
         return f"{e.mean:.{precision}f}"
-    return f"{e.mean:.{precision}f} [{e.low:.{precision}f}, {e.high:.{precision}f}]"
+    shown = f"{e.mean:.{precision}f} [{e.low:.{precision}f}, {e.high:.{precision}f}]"
+    if e.bootstrap is not None:
+        shown += f" (bootstrap [{e.bootstrap[0]:.{precision}f}, {e.bootstrap[1]:.{precision}f}])"
+    return shown
 
 
 def render(table: Table) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.trace import capture
-from boosted_attention.retrieval.iteration import accuracy_after, critical_beta, fixed_points
+from boosted_attention.retrieval.iteration import accuracy_after, contraction, critical_beta, fixed_points
 from boosted_attention.retrieval.models import RetrievalModel
 from boosted_attention.retrieval.predictors import PREDICTORS
 from boosted_attention.retrieval.routing import FEATURES, Routers
@@ -102,19 +102,22 @@ def temperature(
     seeds: Sequence[int],
     test_size: int,
 ) -> Config:
-    """Accuracy of iterated, untrained retrieval over beta and steps for both initialisations; the critical beta."""
+    """Iterated, untrained retrieval over beta (rows) and steps (columns): accuracy, and how many patterns are kept."""
     the_task = RetrievalTask(**task)
-    maps: dict[str, list[list[float]]] = {"identity": [], "default": []}
+    result: Config = {"identity": [], "default": [], "fixed_points": [], "contraction": []}
     for i, beta in enumerate(betas):
-        maps["identity"].append([accuracy_after(the_task, beta, n, test_size, init="identity") for n in steps])
-        default = [
-            [accuracy_after(the_task, beta, n, test_size, init="default", seed=seed) for seed in seeds] for n in steps
-        ]
-        maps["default"].append([sum(row) / len(row) for row in default])
-        progress(0.8 * (i + 1) / len(betas))
-    points = [fixed_points(the_task, beta) for beta in betas]
+        result["identity"].append([accuracy_after(the_task, beta, n, test_size, init="identity") for n in steps])
+        result["default"].append(
+            [
+                {str(seed): accuracy_after(the_task, beta, n, test_size, init="default", seed=seed) for seed in seeds}
+                for n in steps
+            ]
+        )
+        result["fixed_points"].append([fixed_points(the_task, beta, n) for n in steps])
+        result["contraction"].append(contraction(the_task, beta))
+        progress((i + 1) / (len(betas) + 1))
     bayes = evaluate(PREDICTORS["bayes"](the_task), the_task, test_size).accuracy
-    return {**maps, "fixed_points": points, "critical_beta": critical_beta(the_task), "bayes": bayes}
+    return {**result, "critical_beta": critical_beta(the_task), "bayes": bayes}
 
 
 def propositions(progress: Progress, *, seed: int) -> list[Config]:

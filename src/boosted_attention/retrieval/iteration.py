@@ -29,16 +29,27 @@ def accuracy_after(task: RetrievalTask, beta: float, n_steps: int, size: int, *,
     return evaluate(lambda x: layer(x[None], memory=memory)[0], task, size).accuracy
 
 
-def fixed_points(task: RetrievalTask, beta: float, n_steps: int = 1000, *, tol: float = 1e-3) -> int:
-    """How many distinct points the K patterns themselves are carried to: K when each is kept, 1 when all collapse."""
+def ends(task: RetrievalTask, beta: float, n_steps: int) -> Tensor:
+    """Where n_steps of retrieval with identity projections carry the K patterns themselves, (K, d)."""
     layer, patterns = iterated(task, beta, n_steps, init="identity"), task.patterns()
-    ends = layer(patterns[None], memory=patterns[None])[0]  # (K, d)
-    distances = torch.cdist(ends, ends)
-    kept: list[Tensor] = []
-    for row in distances:
-        if all(float(row[int(i)]) > tol for i in kept):
-            kept.append(row.argmin())
-    return len(kept)
+    return layer(patterns[None], memory=patterns[None])[0]
+
+
+def fixed_points(task: RetrievalTask, beta: float, n_steps: int = 1000, *, tol: float = 1e-3) -> int:
+    """How many distinct points the K patterns are carried to: K when each is kept, 1 when all collapse."""
+    reached = ends(task, beta, n_steps)
+    close = torch.cdist(reached, reached) <= tol  # (K, K)
+    first = close.int().argmax(dim=-1)  # each end is named after the first pattern that shares it
+    return int(first.unique().numel())
+
+
+def contraction(task: RetrievalTask, beta: float) -> float:
+    """Spectral radius of the update's Jacobian, beta X (diag(p) - p p^T) X^T, where the patterns rest; the largest."""
+    patterns, rest = task.patterns().double(), ends(task, beta, 1000).double()
+    p = (beta * rest @ patterns.T).softmax(dim=-1)  # (K, K)
+    centred = patterns - (p @ patterns)[:, None]  # (K, K, d): pattern j around the mean at rest i
+    jacobian = beta * torch.einsum("ij,ijd,ije->ide", p, centred, centred)
+    return float(torch.linalg.eigvalsh(jacobian).max())
 
 
 def critical_beta(task: RetrievalTask, *, low: float = 0.5, high: float = 32.0, n_steps: int = 1000) -> float:

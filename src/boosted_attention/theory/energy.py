@@ -46,16 +46,7 @@ def three_kinds_of_fixed_point(seed: int) -> Finding:
     centres = unit_patterns(2, 32, draw)
     patterns = functional.normalize(centres.repeat_interleave(4, dim=0) + 0.06 * gaussian(8, 32, draw=draw), dim=-1)
 
-    def rest(beta: float) -> Tensor:
-        x = patterns[:1]
-        for _ in range(5000):
-            x = retrieve(x, patterns, beta)
-        return x[0]
-
-    def weights(beta: float) -> Tensor:
-        return (beta * patterns @ rest(beta)).softmax(-1)
-
-    low, middle, high = (weights(beta) for beta in (0.5, 8.0, 200.0))
+    low, middle, high = (weights_at_rest(patterns, beta) for beta in (0.5, 8.0, 200.0))
     measured = {
         "beta 0.5: largest weight": float(low.max()),
         "beta 8: weight on the own cluster": float(middle[:4].sum()),
@@ -63,7 +54,7 @@ def three_kinds_of_fixed_point(seed: int) -> Finding:
         "beta 200: weight on the own pattern": float(high[0]),
     }
     spread = unit_patterns(8, 32, draw)
-    task = {beta: retrieve_to_rest(spread, beta) for beta in (0.5, 8.0, 200.0)}
+    task = {beta: float(weights_at_rest(spread, beta).max()) for beta in (0.5, 8.0, 200.0)}
     metastable = [beta for beta, w in task.items() if 0.3 < w < 0.9]
     return Finding(
         name="fixed-points",
@@ -76,12 +67,12 @@ def three_kinds_of_fixed_point(seed: int) -> Finding:
     )
 
 
-def retrieve_to_rest(patterns: Tensor, beta: float) -> float:
-    """Largest attention weight at the fixed point reached from the first pattern."""
+def weights_at_rest(patterns: Tensor, beta: float) -> Tensor:
+    """Attention weights at the fixed point reached from the first pattern."""
     x = patterns[:1]
     for _ in range(5000):
         x = retrieve(x, patterns, beta)
-    return float((beta * patterns @ x[0]).softmax(-1).max())
+    return (beta * patterns @ x[0]).softmax(-1)
 
 
 def twicing_spectrum(seed: int) -> Finding:

@@ -109,8 +109,10 @@ def hull_escape(seed: int) -> Finding:
         values = trace.rounds[0].v[0, 0]  # all four share these: same seed, same first round
         rows = range(1, D) if length == D else range(length - 30, length)
         for name, output in outputs.items():
-            outside = [hull_distance(output[t].numpy(), values[: t + 1].numpy())[0] > 1e-8 for t in rows]
-            rates[f"{name}, {label}"] = sum(outside) / len(outside)
+            distances = [hull_distance(output[t].numpy(), values[: t + 1].numpy())[0] for t in rows]
+            rates[f"{name}, {label}"] = sum(d > 1e-8 for d in distances) / len(distances)
+            relative = [d / float(output[t].norm()) for d, t in zip(distances, rows, strict=True)]
+            rates[f"{name}, distance relative to the output, {label}"] = sum(relative) / len(relative)
     return Finding(
         name="3-hull",
         paper="The boosted output lies outside the hull of round 0's visible values at every sampled position.",
@@ -118,5 +120,5 @@ def hull_escape(seed: int) -> Finding:
         holds=rates["boosted, t <= d_h"] == 1.0 and rates["standard, t <= d_h"] == 0.0,
         condition="Up to d_h positions every correction escapes, a random one too: escape says nothing about learning.",
         counter={name: rate for name, rate in rates.items() if name.endswith("t >> d_h")},
-        counter_holds=rates["random correction, t <= d_h"] == 1.0 and rates["random correction, t >> d_h"] > 0.5,
+        counter_holds=rates["random correction, t <= d_h"] == 1.0,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boosted_attention.lab.experiment import Results
-from boosted_attention.lab.experiments.common import MAIN, baseline_run, boosted, by_seed, task, training_run
+from boosted_attention.lab.experiments.common import MAIN, UNTRAINED, baseline_run, boosted, by_seed, task, training_run
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Table, exact, exactly, render, trained
@@ -11,7 +11,6 @@ from boosted_attention.lab.table import Table, exact, exactly, render, trained
 __all__ = ["TITLE", "collect", "render", "runs"]
 
 TITLE = "Accuracy (%) against squared error"
-UNTRAINED = {"chance": "chance", "raw query": "raw", "MAP": "map", "Bayes": "bayes"}
 
 
 SIZES = ((16, 4), (32, 8), (64, 16))
@@ -19,7 +18,7 @@ DRAWS = range(43, 51)  # other sets of patterns than the paper's
 
 
 def draw_runs(preset: Preset, d: int, k: int) -> list[Run]:
-    return [baseline_run(preset, {**task(d, k, 0.5), "pattern_seed": seed}, times=1) for seed in DRAWS]
+    return [baseline_run(preset, {**task(d, k, 0.5), "pattern_seed": seed}) for seed in DRAWS]
 
 
 def runs(preset: Preset) -> list[Run]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boosted_attention.lab.experiment import Results
-from boosted_attention.lab.experiments.common import ONE_STEP, baseline_run, by_seed, task, training_run
+from boosted_attention.lab.experiments.common import ONE_STEP, SIX, UNTRAINED, baseline_run, by_seed, task, training_run
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Table, exact, render, trained
@@ -11,8 +11,6 @@ from boosted_attention.lab.table import Table, exact, render, trained
 __all__ = ["TITLE", "collect", "render", "runs"]
 
 TITLE = "Retrieval accuracy (%): one step, and iterated to convergence (Table 2)"
-CONFIGURATIONS = [(d, k, sigma) for d, k in ((16, 4), (32, 8), (64, 16)) for sigma in (0.5, 0.8)]
-UNTRAINED = {"chance": "chance", "raw query": "raw", "MAP": "map", "Bayes": "bayes"}
 TRAINED = {
     "one-step": ONE_STEP,
     "converged, unrolled": {"family": "unrolled"},
@@ -35,7 +33,7 @@ def column(d: int, k: int, sigma: float) -> str:
 def runs(preset: Preset) -> list[Run]:
     return [
         run
-        for configuration in CONFIGURATIONS
+        for configuration in SIX
         for run in (
             baseline_run(preset, task(*configuration)),
             *(training_run(preset, task(*configuration), model) for model in TRAINED.values()),
@@ -44,29 +42,29 @@ def runs(preset: Preset) -> list[Run]:
 
 
 def collect(preset: Preset, results: Results) -> Table:
-    table = Table(TITLE, [column(*c) for c in CONFIGURATIONS])
+    table = Table(TITLE, [column(*c) for c in SIX])
     paper = {label: PAPER.get(label, [None] * 6) for label in (*UNTRAINED, *TRAINED)}
     for label, key in UNTRAINED.items():
-        values = [results(baseline_run(preset, task(*c)))[key]["accuracy"] for c in CONFIGURATIONS]
-        if key == "chance":
-            values = [100 / k for _, k, _ in CONFIGURATIONS]
+        values = [results(baseline_run(preset, task(*c)))[key]["accuracy"] for c in SIX]
         table.add_row(label, [exact(value, p) for value, p in zip(values, paper[label], strict=True)])
     scores = {
         (label, c): by_seed(results(training_run(preset, task(*c), model)), "accuracy")
         for label, model in TRAINED.items()
-        for c in CONFIGURATIONS
+        for c in SIX
     }
     for label in TRAINED:
-        table.add_row(label, [trained(scores[label, c], p) for c, p in zip(CONFIGURATIONS, paper[label], strict=True)])
+        table.add_row(label, [trained(scores[label, c], p) for c, p in zip(SIX, paper[label], strict=True)])
     pairs = []
-    for c in CONFIGURATIONS:
-        chance = dict.fromkeys(scores["one-step", c], 100 / c[1])
-        for label in ("converged, unrolled", "converged, implicit"):
-            pairs.append((f"{label} - chance | {column(*c)}", scores[label, c], chance, None))
-        pairs.append(
-            (f"one-step - converged | {column(*c)}", scores["one-step", c], scores["converged, unrolled", c], None)
-        )
-        injected = scores["converged, implicit, query injected", c]
-        pairs.append((f"injected - not injected | {column(*c)}", injected, scores["converged, implicit", c], None))
+    for c in SIX:
+        where, one, unrolled = column(*c), scores["one-step", c], scores["converged, unrolled", c]
+        implicit, injected = scores["converged, implicit", c], scores["converged, implicit, query injected", c]
+        chance = dict.fromkeys(one, 100 / c[1])
+        pairs += [
+            (f"converged, unrolled - chance | {where}", unrolled, chance, None),
+            (f"converged, implicit - chance | {where}", implicit, chance, None),
+            (f"implicit - unrolled | {where}", implicit, unrolled, 0.0),
+            (f"one-step - converged | {where}", one, unrolled, None),
+            (f"query injected - one-step | {where}", injected, one, None),
+        ]
     table.compare(pairs)
     return table

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.experiments.common import MAIN, WORK, by_seed
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Table, render, trained
+from boosted_attention.retrieval.task import RetrievalTask
+from boosted_attention.retrieval.training import Training
 
 __all__ = ["TITLE", "collect", "render", "runs"]
 
@@ -15,8 +19,8 @@ TITLE = "Routing between one step and the converged answer, by what the gate see
 
 def runs(preset: Preset) -> list[Run]:
     config = {
-        "task": MAIN,
-        "training": {"steps": preset.steps, "lr": 3e-3, "batch": 512},
+        "task": asdict(RetrievalTask(**MAIN)),
+        "training": asdict(Training(steps=preset.steps)),
         "seeds": list(range(preset.seeds)),
         "test_size": preset.test_size,
     }
@@ -28,12 +32,14 @@ def collect(preset: Preset, results: Results) -> Table:
     table = Table(
         TITLE, ["one-step accuracy", "routed accuracy", "weight on one-step (%)", "queries sent to one-step (%)"]
     )
-    pairs = []
+    pairs, chance = [], 100 / MAIN["n_patterns"]
     for features, result in results(runs(preset)[0]).items():
         one, routed = by_seed(result, "one_step", "accuracy"), by_seed(result, "routed", "accuracy")
         weight = {seed: 100 * value for seed, value in by_seed(result, "weight_on_one_step").items()}
         cells = [trained(one), trained(routed), trained(weight), trained(by_seed(result, "chose_one_step"), 100.0)]
         table.add_row(features, cells)
         pairs.append((f"routed - one-step, {features}", routed, one, 0.0))
+    rest = by_seed(results(runs(preset)[0])["all"], "converged", "accuracy")
+    pairs.append(("one-step attention, iterated - chance", rest, dict.fromkeys(rest, chance), None))
     table.compare(pairs)
     return table

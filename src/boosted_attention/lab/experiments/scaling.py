@@ -29,10 +29,12 @@ def runs(preset: Preset) -> list[Run]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, [f"sigma={sigma}" for sigma in SIGMAS])
+    bayes_at: dict[tuple[tuple[int, int], float], float] = {}
     accuracy: dict[tuple[tuple[int, int], float, int], dict[int, float]] = {}
     for size in SIZES:
         d, k = size
         bayes = [results(baseline_run(preset, task(d, k, sigma)))["bayes"]["accuracy"] for sigma in SIGMAS]
+        bayes_at |= {(size, sigma): value for sigma, value in zip(SIGMAS, bayes, strict=True)}
         table.add_row(f"({d}, {k}) Bayes", [exact(value) for value in bayes])
         for m in (1, 2):
             for sigma in SIGMAS:
@@ -61,6 +63,9 @@ def collect(preset: Preset, results: Results) -> Table:
         for low, high in itertools.pairwise(SIGMAS):
             label = f"gain at sigma={high} - at {low}, ({d}, {k})"
             pairs.append((label, gain[(d, k), high], gain[(d, k), low], None))
+    for d, k in SIZES:
+        half = {seed: (value + bayes_at[(d, k), 0.5]) / 2 for seed, value in accuracy[(d, k), 0.5, 1].items()}
+        pairs.append((f"M=2 - halfway to Bayes, ({d}, {k}) sigma=0.5", accuracy[(d, k), 0.5, 2], half, None))
     pairs.append(("gain (128, 32) - gain (32, 8), sigma=0.3", gain[(128, 32), 0.3], gain[(32, 8), 0.3], -1.1))
     table.compare(pairs)
     return table
