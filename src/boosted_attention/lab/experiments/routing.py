@@ -9,6 +9,7 @@ from boosted_attention.lab.experiments.common import MAIN, WORK, by_seed
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Table, render, trained
+from boosted_attention.retrieval.routing import FEATURES
 from boosted_attention.retrieval.task import RetrievalTask
 from boosted_attention.retrieval.training import Training
 
@@ -33,13 +34,15 @@ def collect(preset: Preset, results: Results) -> Table:
         TITLE, ["one-step accuracy", "routed accuracy", "weight on one-step (%)", "queries sent to one-step (%)"]
     )
     pairs, chance = [], 100 / MAIN["n_patterns"]
-    for features, result in results(runs(preset)[0]).items():
+    found = results(runs(preset)[0])
+    for features in FEATURES:
+        result = found[features]
         one, routed = by_seed(result, "one_step", "accuracy"), by_seed(result, "routed", "accuracy")
         weight = {seed: 100 * value for seed, value in by_seed(result, "weight_on_one_step").items()}
         cells = [trained(one), trained(routed), trained(weight), trained(by_seed(result, "chose_one_step"), 100.0)]
         table.add_row(features, cells)
         pairs.append((f"routed - one-step, {features}", routed, one, 0.0))
-    rest = by_seed(results(runs(preset)[0])["all"], "converged", "accuracy")
+    rest = by_seed(found["all"], "converged", "accuracy")
     pairs.append(("one-step attention, iterated - chance", rest, dict.fromkeys(rest, chance), None))
     table.compare(pairs)
     return table

@@ -61,6 +61,6 @@ def phases(found: dict[str, Any]) -> str:
     lines = ["| | " + " | ".join(f"beta={beta:g}" for beta in BETAS) + " |", "|---" * (len(BETAS) + 1) + "|"]
     for j, steps in enumerate(STEPS):
         kept = [str(row[j]) for row in found["fixed_points"]]
-        lines.append(f"| after {steps} steps | " + " | ".join(kept) + " |")
+        lines.append(f"| after {steps} step{'s' * (steps > 1)} | " + " | ".join(kept) + " |")
     factors = [f"{value:.2f}" for value in found["contraction"]]
     return "\n".join([*lines, "| spectral radius at rest | " + " | ".join(factors) + " |"])
