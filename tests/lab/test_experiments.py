@@ -78,7 +78,12 @@ def test_the_same_bytes_for_any_number_of_workers(smoke, tmp_path):
         assert everything[key] == value
 
 
-def test_killed_and_called_again_it_ends_in_the_same_bytes(tmp_path):
+def pytest_generate_tests(metafunc):
+    if metafunc.function is test_killed_and_called_again_it_ends_in_the_same_bytes:
+        metafunc.parametrize("finished", (0, 1, 2, 5, 8) if metafunc.config.getoption("--full") else (2,))
+
+
+def test_killed_and_called_again_it_ends_in_the_same_bytes(tmp_path, finished):
     names, interrupted = ["rounds", "gates"], tmp_path / "interrupted"
     command = [
         sys.executable,
@@ -92,7 +97,7 @@ def test_killed_and_called_again_it_ends_in_the_same_bytes(tmp_path):
         str(interrupted),
     ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and len(list(interrupted.glob("runs/*/result.json"))) < 2:
+    while process.poll() is None and len(list(interrupted.glob("runs/*/result.json"))) < finished:
         time.sleep(0.005)
     process.kill()
     process.wait()

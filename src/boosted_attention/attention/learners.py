@@ -23,6 +23,9 @@ from boosted_attention.attention.masks import Mask
 from boosted_attention.attention.rotary import rotary_angles, rotate
 from boosted_attention.attention.trace import RoundTrace
 
+Pair = tuple[Tensor, Tensor]  # (key, value)
+Angles = tuple[Tensor, Tensor]  # (cos, sin)
+
 LEARNED_TEMPERATURE_START = 2.0  # the inverse temperature the paper's retrieval task starts from
 
 
@@ -91,7 +94,7 @@ class SoftmaxLearner(nn.Module):
         kv = self.n_kv_heads * self.d_head
         return self.n_heads * self.d_head, kv, kv
 
-    def forward(self, z: Tensor, kv: tuple[Tensor, Tensor] | None, source: tuple[Tensor, Tensor], call: RoundCall):
+    def forward(self, z: Tensor, kv: Pair | None, source: Pair, call: RoundCall) -> tuple[Tensor, Pair]:
         """One round: (B, T, D) -> estimate (B, T, D) and the keys and values it read, for rounds that share them.
 
         ``kv`` are another round's keys and values; without them they are projected from ``source``, (key, value).
@@ -119,7 +122,7 @@ class SoftmaxLearner(nn.Module):
         else:
             q = self.project_query(z, angles)
             k, v = self._affine("k", key), self._affine("v", value)
-        k = self.split_keys(k)
+        k = split_heads(k, self.d_head)
         return q, (k if angles is None else rotate(k, angles)), self.split_values(v)
 
     def project_query(self, z: Tensor, angles: Angles | None) -> Tensor:
@@ -130,10 +133,8 @@ class SoftmaxLearner(nn.Module):
         q = q if self.log_beta is None else q * self.log_beta.exp().to(q.dtype)
         return q if angles is None else rotate(q, angles)
 
-    def split_keys(self, k: Tensor) -> Tensor:
-        return split_heads(k, self.d_head)
-
     def split_values(self, v: Tensor) -> Tensor:
+        """Values into heads; a learner may have fewer and wider ones."""
         return split_heads(v, self.d_head)
 
     def query_weight(self) -> Tensor:
@@ -160,7 +161,6 @@ class SoftmaxLearner(nn.Module):
         return self.qkv.weight[rows], None if self.qkv.bias is None else self.qkv.bias[rows]
 
 
-Angles = tuple[Tensor, Tensor]
 LEARNERS: dict[str, Callable[..., SoftmaxLearner]] = {"softmax": SoftmaxLearner}
 
 

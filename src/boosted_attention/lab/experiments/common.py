@@ -16,7 +16,7 @@ UNTRAINED = {"chance": "chance", "raw query": "raw", "MAP": "map", "Bayes": "bay
 WORK = "boosted_attention.lab.work"
 MAIN = {"d": 64, "n_patterns": 16, "sigma": 0.5}  # the configuration of the paper's ablations
 ONE_STEP = {"family": "boosted", "n_rounds": 1}
-COST = {"boosted": 1.0, "unrolled": 5.0, "implicit": 4.5, "implicit-injected": 4.5}
+COST = {"boosted": 1.0, "unrolled": 8.0, "implicit": 5.5, "implicit-injected": 5.5}
 
 
 def task(d: int, n_patterns: int, sigma: float) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def training_run(
             "test_size": preset.test_size,
         },
         label=f"{name_of(model)}, {describe(the_task)}, {steps} steps" + (f", lr {lr:g}" if lr != 3e-3 else ""),
-        seconds=steps * COST[model["family"]] * (0.005 + 0.0012 * size * (1 + model.get("n_rounds", 1))),
+        seconds=steps * COST[model["family"]] * (0.004 + 0.0008 * size * (1 + model.get("n_rounds", 1))),
     )
 
 

@@ -13,7 +13,7 @@ TITLE = "The propositions, measured, and where each says nothing (Section 4)"
 
 
 def runs(preset: Preset) -> list[Run]:
-    return [Run(work=f"{WORK}:propositions", config={"seed": 0}, label="propositions", seconds=8.0)]
+    return [Run(work=f"{WORK}:propositions", config={"seed": 0}, label="propositions", seconds=5.0)]
 
 
 def collect(preset: Preset, results: Results) -> Table:
