@@ -6,8 +6,8 @@ The tests and ``boosted-attention check`` share them, so a user's machine is hel
 formula in that same dtype differs, plus 4 ulp of the tensor's largest entry; on average by 1.5 times plus 1 ulp. One
 bound for every variant, shape and tensor, gradients included. Weights whose gradient is a single number (ONE_NUMBER: a
 sum with cancellation; the ratio of two rounding errors of one number has no bound) or identically zero (a lone query's
-with one key: zero has no ulp) are judged only as part of the gradient of all weights as one vector. In float64 the bound
-is 1e-10, absolute, for every tensor.
+with one key: zero has no ulp) are judged only as part of the gradient of all weights as one vector. In float64 the
+bound is 1e-10, absolute, for every tensor.
 """
 
 from __future__ import annotations
