@@ -31,7 +31,9 @@ def recipe(target: str) -> list[str]:
 
 @pytest.mark.parametrize("code", list(blocks("python")))
 def test_python_blocks_run(code):
-    exec(compile(code, "documentation", "exec"), {"__name__": "documentation"})
+    names = {"__name__": "documentation"}
+    exec(compile(code, "documentation", "exec"), names)
+    assert len(names) > 2, "a block that defines nothing shows nothing"
 
 
 @pytest.mark.parametrize("code", list(blocks("bash")))
