@@ -61,7 +61,7 @@ def execute(runs: Sequence[Run], out: Path, workers: int, console: Console | Non
     with Display(waiting, finished=len(outcome.records), console=console) as display:
         if outcome.remarks:
             more = f" (and {len(outcome.remarks) - 1} more)" if len(outcome.remarks) > 1 else ""
-            note = f"{outcome.remarks[0]}{more}: kept as result.old-1.json, and done again"
+            note = f"{outcome.remarks[0]}{more}: kept beside it as result.old-N.json, and done again"
             display.console.print(note, markup=False, soft_wrap=True)
         Pool(directory, workers, display, outcome).finish(waiting)
     return outcome
