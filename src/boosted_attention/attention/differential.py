@@ -32,6 +32,8 @@ def lambda_init(layer_index: int) -> float:
 class DifferentialLearner(SoftmaxLearner):
     """Version 1. Heads 2j and 2j+1 are the two maps of pair j; under GQA pair j reads key pair j // group."""
 
+    fused_score_passes = 2
+
     def __init__(self, config: LayerConfig, index: int):
         for option, value in (("n_heads", config.n_heads), ("n_kv_heads", config.kv_heads[index])):
             require(value % 2 == 0, f"{option}={value} must be even: differential attention pairs its maps")
@@ -50,13 +52,17 @@ class DifferentialLearner(SoftmaxLearner):
         k, v = self._per_map(k, 2), self._per_map(v, 1).repeat_interleave(2, dim=1)  # (B, H, S, dh), (B, H, S, 2dh)
         # A fused kernel needs values as wide as queries: one call per half. Dropout draws one mask per map.
         parts = v.chunk(2, dim=-1) if call.kernel is fused else (v,)
-        y = torch.cat([call.attention(q, k, part, self.scale) for part in parts], dim=-1)
+        attend = call.map(q, k, self.scale)
+        y = torch.cat([attend(part) for part in parts], dim=-1)
         lam = self.lambda_value()
         call.note(**{"lambda": lam})
         y = y.to(lam.dtype)  # under autocast the difference and its norm stay in float32
         y = y.unflatten(1, (self.n_pairs, 2))  # (B, H/2, 2, T, 2dh)
         y = self.norm(y[:, :, 0] - lam * y[:, :, 1]) * (1 - self.lambda_init)  # (B, H/2, T, 2dh)
         return merge_heads(y)
+
+    def map_flops(self, n_keys: int) -> int:
+        return self.scores_flops(n_keys) + 2 * (2 * self.split_sizes[0]) * n_keys  # values are twice as wide
 
     def lambda_value(self) -> Tensor:
         first = (self.lambda_q1 * self.lambda_k1).sum().exp()

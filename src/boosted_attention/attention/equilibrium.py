@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from boosted_attention.attention.config import CommonOptions, LayerConfig, common_options
-from boosted_attention.attention.hopfield import iterate, require_square_state
+from boosted_attention.attention.hopfield import iterate, iterated_flops, require_square_state
 from boosted_attention.attention.kernels import explicit, full_precision, repeat_heads
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners import LEARNERS, Angles, RoundCall, SoftmaxLearner, merge_heads
@@ -43,6 +43,10 @@ class EquilibriumLearner(SoftmaxLearner):
         require_square_state(config)
         super().__init__(config, index)
         self.inject, self.max_steps, self.tol = inject, max_steps, tol
+
+    def map_flops(self, n_keys: int) -> int:
+        """At most: a state that comes to rest stops. One map more, at the fixed point, carries the gradient."""
+        return iterated_flops(self, n_keys, self.max_steps + 1)
 
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
         angles = self.rotary(call.positions, z.dtype)
@@ -74,7 +78,7 @@ class EquilibriumLearner(SoftmaxLearner):
         change = change.to(dtype)
         with torch.no_grad():
             k, v = (repeat_heads(t, self.n_heads).expand(-1, self.n_heads, -1, -1).to(dtype) for t in (k, v))
-            _, p = explicit(q.to(dtype), k, v, call.mask, self.scale, 0.0)  # (B, H, T, S)
+            _, p = explicit(q.to(dtype), k, call.mask, self.scale, 0.0)  # (B, H, T, S)
             query_map = self.scale * self.query_map(angles, dtype)  # (B or 1, H, T or 1, dh, D)
         if k.shape[1] * k.shape[2] >= change.shape[-1]:
             return linear_solve(full_jacobian(p, k, v, query_map), change[..., None])[..., 0]

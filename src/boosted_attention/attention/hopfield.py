@@ -50,6 +50,12 @@ def require_square_state(config: LayerConfig) -> None:
     )
 
 
+def iterated_flops(learner: SoftmaxLearner, n_keys: int, n_steps: int) -> int:
+    """``n_steps`` maps, and a query projection for each after the first."""
+    one_map = SoftmaxLearner.map_flops(learner, n_keys)
+    return n_steps * one_map + (n_steps - 1) * 2 * learner.query_weight().numel()
+
+
 class HopfieldLearner(SoftmaxLearner):
     def __init__(self, config: LayerConfig, index: int, *, n_steps: int = 3, tol: float = 0.0):
         require(is_count(n_steps), f"n_steps={n_steps!r} must be an integer of at least 1")
@@ -57,6 +63,9 @@ class HopfieldLearner(SoftmaxLearner):
         require_square_state(config)
         super().__init__(config, index)
         self.n_steps, self.tol = n_steps, tol
+
+    def map_flops(self, n_keys: int) -> int:
+        return iterated_flops(self, n_keys, self.n_steps)
 
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
         angles = self.rotary(call.positions, z.dtype)

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from boosted_attention.attention.cache import LayerCache
 from boosted_attention.attention.config import LayerConfig
-from boosted_attention.attention.kernels import Kernel
+from boosted_attention.attention.kernels import Kernel, Map
 from boosted_attention.attention.masks import Mask
 from boosted_attention.attention.rotary import rotary_angles, rotate
 from boosted_attention.attention.trace import RoundTrace
@@ -41,13 +41,17 @@ class RoundCall:
     cache: LayerCache | None = None
     trace: RoundTrace | None = None
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """softmax(scale q k^T + mask) v with this call's kernel, mask and dropout: (B, H, T, dv)."""
-        y, weights = self.kernel(q, k, v, self.mask, scale, self.dropout)
+    def map(self, q: Tensor, k: Tensor, scale: float) -> Map:
+        """v -> softmax(scale q k^T + mask) v, (B, H, T, dv), with this call's kernel, mask and dropout."""
+        apply, weights = self.kernel(q, k, self.mask, scale, self.dropout)
         if self.trace is not None:
             assert weights is not None, "a traced call runs on the explicit kernel"
             self.trace.q, self.trace.weights = q, weights
-        return y
+        return apply
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """The map of q and k, applied to v once."""
+        return self.map(q, k, scale)(v)
 
     def remember(self, slot: str, new: Tensor) -> Tensor:
         """What the slot holds of past positions with ``new`` behind it; without a cache, ``new`` itself."""
@@ -64,6 +68,7 @@ class SoftmaxLearner(nn.Module):
 
     needs_square_map = False  # True: queries and keys must be the same positions, so no memory=
     allows_dropout = True
+    fused_score_passes = 1  # how often the fused kernel computes the scores of one map
 
     def __init__(self, config: LayerConfig, index: int):
         super().__init__()
@@ -136,6 +141,14 @@ class SoftmaxLearner(nn.Module):
     def split_values(self, v: Tensor) -> Tensor:
         """Values into heads; a learner may have fewer and wider ones."""
         return split_heads(v, self.d_head)
+
+    def scores_flops(self, n_keys: int) -> int:
+        """Multiplications and additions of one query's scores, q k^T."""
+        return 2 * self.split_sizes[0] * n_keys
+
+    def map_flops(self, n_keys: int) -> int:
+        """What one query costs beyond the linear layers applied once: scores, and weights times values."""
+        return self.scores_flops(n_keys) + 2 * self.split_sizes[0] * n_keys
 
     def query_weight(self) -> Tensor:
         """W_Q, (H*dh, D)."""

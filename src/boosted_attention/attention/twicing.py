@@ -2,7 +2,7 @@
 
     y = A V + A (V - A V) = (2A - A^2) V
 
-Two kernel calls with the same q and k. With a cache, past positions need their u_j = v_j - (A V)_j, one tensor more.
+One map applied twice. With a cache, past positions need their u_j = v_j - (A V)_j, one tensor more.
 A is square by construction, so there is no cross-attention form. In training each pass draws its own dropout mask: one
 shared mask would bias the diagonal terms of A^2.
 
@@ -21,12 +21,17 @@ from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLea
 
 class TwicingLearner(SoftmaxLearner):
     needs_square_map = True
+    fused_score_passes = 2
+
+    def map_flops(self, n_keys: int) -> int:
+        return self.scores_flops(n_keys) + 2 * (2 * self.split_sizes[0] * n_keys)  # the same weights, twice
 
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
-        y = call.attention(q, k, v, self.scale)  # (B, H, T, dh): A V
+        smooth = call.map(q, k, self.scale)
+        y = smooth(v)  # (B, H, T, dh): A V
         own = v[:, :, v.shape[2] - q.shape[2] :]  # values at the query positions
         u = call.remember("u", repeat_heads(own, self.n_heads) - y)  # (B, H, S, dh): V - A V, one per query head
-        return merge_heads(y + call.attention(q, repeat_heads(k, self.n_heads).expand_as(u), u, self.scale))
+        return merge_heads(y + smooth(u))
 
 
 LEARNERS["twicing"] = TwicingLearner
