@@ -11,6 +11,8 @@ from boosted_attention.attention.masks import padding_mask
 from boosted_attention.attention.multihead import BoostedMultiheadAttention
 from boosted_attention.attention.trace import LayerTrace, RoundTrace, capture
 from boosted_attention.attention.twicing import TwicingAttention
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.language_model import LanguageModel
 
 __version__ = "0.1.0"
 
@@ -23,6 +25,8 @@ __all__ = [
     "GatedAttention",
     "HopfieldAttention",
     "KVCache",
+    "LanguageModel",
+    "LanguageModelConfig",
     "LayerTrace",
     "RoundTrace",
     "StandardAttention",

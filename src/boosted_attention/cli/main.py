@@ -16,6 +16,10 @@ COMMANDS = {
     "reproduce": "run the paper's experiments and controls, and say which of its claims hold",
     "experiments": "list the experiments and the time each takes",
     "claims": "show the ledger of claims with verdicts",
+    "data": "turn a corpus into token files, and say what is in it",
+    "train": "train a language model on any text, with exact resume",
+    "evaluate": "perplexity of a trained run, over every token",
+    "generate": "continue a text with a trained run",
     "check": "run every layer's parity, causality and cache checks on this machine",
 }
 
@@ -36,7 +40,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         fail(f"no command {name!r}{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)})")
     try:
         command = importlib.import_module(f"boosted_attention.cli.{name}")
-        code = parse(command.run, f"{PROGRAM} {name}", args[1:])()
+        run = command.prepare(args[1:]) if hasattr(command, "prepare") else command.run
+        code = parse(run, f"{PROGRAM} {name}", args[1:])()
     except InputError as error:
         fail(str(error))
     except KeyboardInterrupt:

@@ -1,0 +1,77 @@
+"""``boosted-attention evaluate``: perplexity of a trained run, on its own text or another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from boosted_attention.names import require_choice
+
+
+def run(
+    folder: Path,
+    /,
+    *,
+    split: str = "test",
+    protocol: str = "full",
+    stride: int | None = None,
+    checkpoint: str = "best",
+    corpus: str | None = None,
+    data_root: str | None = None,
+    batch_size: int = 32,
+    device: str = "cpu",
+    json: bool = False,
+) -> int:
+    """Evaluate a run: loss, perplexity and bits per byte over every token of a split.
+
+    Example: boosted-attention evaluate runs/mini-boosted-stdlib-0 --stride 32
+
+    Args:
+        folder: the run.
+        split: train, validation or test.
+        protocol: full, or paper (rows, incomplete last batch dropped) to compare with the paper's figures.
+        stride: how far windows move; less than the model's length gives each token more context.
+        checkpoint: best or last.
+        corpus: another corpus than the run's own, read with the run's tokenizer.
+        data_root: folder of corpora by name.
+        batch_size: rows at a time.
+        device: cpu, cuda or mps.
+        json: print JSON.
+    """
+    import json as codec
+    from dataclasses import asdict, replace
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from boosted_attention.cli.preparing import prepared
+    from boosted_attention.data.corpora import SPLITS
+    from boosted_attention.data.tokens import DataConfig
+    from boosted_attention.train.evaluation import evaluate
+    from boosted_attention.train.folder import load_run, require_same_tokens
+
+    require_choice("--split", split, SPLITS)
+    trained = load_run(folder, checkpoint, device)
+    config = trained.config.data
+    if corpus is not None:
+        config = DataConfig(corpus=corpus, tokenizer=str(folder / "tokenizer.json"))
+    config = replace(config, data_root=data_root or config.data_root)
+    live = Console(stderr=True)
+    data = prepared(config, trained.config.model.vocab_size, live)
+    require_same_tokens(trained, data)
+    with Progress(console=live, transient=True) as bar:
+        task = bar.add_task(f"evaluating {split}", total=1.0)
+        found = evaluate(
+            trained.model, data.splits[split], byte_lengths=trained.tokenizer.byte_lengths(),
+            stride=stride, batch_size=batch_size, protocol=protocol,
+            progress=lambda fraction: bar.update(task, completed=fraction),
+        )  # fmt: skip
+    if json:
+        print(codec.dumps({**asdict(found), "perplexity": found.perplexity, "step": trained.step, "split": split}))
+        return 0
+    bits = "" if found.bits_per_byte is None else f", {found.bits_per_byte:.4f} bits per byte"
+    Console().print(
+        f"{split}, step {trained.step}: loss {found.loss:.4f}, perplexity {found.perplexity:.3f}{bits} "
+        f"over {found.tokens:,} tokens",
+        markup=False, highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    return 0

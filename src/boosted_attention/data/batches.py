@@ -1,0 +1,57 @@
+"""Batches as a pure function of (seed, step): resuming needs the step alone, and every model sees the same order.
+
+    rows      non-overlapping rows of T tokens, T-1 predictions each, reshuffled per epoch (the paper)
+    windows   T+1 tokens each, so that all T positions predict; their common offset is drawn anew per epoch
+
+An incomplete last batch of an epoch is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from boosted_attention.names import require, require_choice
+
+LAYOUTS = ("windows", "rows")
+
+
+class Batches:
+    """``batches(step)`` gives ids and targets, (B, T) or (B, T-1), of a training step."""
+
+    def __init__(self, tokens: np.ndarray, *, layout: str, batch_size: int, length: int, seed: int):
+        require_choice("--layout", layout, LAYOUTS)
+        self.tokens, self.layout = tokens, layout
+        self.batch_size, self.length, self.seed = batch_size, length, seed
+        self.n_rows = len(tokens) // length if layout == "rows" else max(0, (len(tokens) - length) // length)
+        self.steps_per_epoch = self.n_rows // batch_size
+        need = batch_size * length + (length if layout == "windows" else 0)
+        require(
+            self.steps_per_epoch > 0,
+            f"the training split has {len(tokens)} tokens; one batch of {batch_size} rows of {length} needs {need}: "
+            "give more text, or a smaller --batch-size or --max-len",
+        )
+        self._order = lru_cache(maxsize=2)(self._shuffled)
+
+    def _shuffled(self, epoch: int) -> np.ndarray:
+        """Where each row of the epoch starts."""
+        draw = np.random.default_rng([self.seed, epoch])
+        offset = int(draw.integers(self.length)) if self.layout == "windows" else 0
+        return offset + self.length * draw.permutation(self.n_rows)
+
+    def __call__(self, step: int) -> tuple[Tensor, Tensor]:
+        epoch, i = divmod(step, self.steps_per_epoch)
+        starts = self._order(epoch)[i * self.batch_size : (i + 1) * self.batch_size]
+        width = self.length + (self.layout == "windows")
+        rows = self.tokens[starts[:, None] + np.arange(width)]  # (B, T or T+1)
+        rows = torch.from_numpy(rows.astype(np.int64))
+        return rows[:, :-1], rows[:, 1:]
+
+
+def batch_hash(ids: Tensor) -> str:
+    """A short name for a batch, to see that two runs had the same."""
+    return hashlib.sha256(ids.cpu().numpy().tobytes()).hexdigest()[:12]

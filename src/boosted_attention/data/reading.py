@@ -1,0 +1,135 @@
+"""Text files as streams of blocks, in bounded memory: plain or compressed, UTF-8, one document or one per line."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from boosted_attention.names import InputError, require
+
+BLOCK = 2**16  # characters per block, cut after a newline where there is one
+TEXT_SUFFIXES = (".txt", ".md", ".tokens", ".jsonl")
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+
+
+class Block(NamedTuple):
+    text: str
+    ends_document: bool
+    consumed: int  # bytes of the file behind this block, as stored
+
+
+def is_text_file(path: Path) -> bool:
+    """Whether a folder's file counts as text, by its name."""
+    suffixes = path.suffixes[-2:] if path.suffix in COMPRESSED else path.suffixes[-1:]
+    return not path.name.startswith(".") and any(suffix in TEXT_SUFFIXES for suffix in suffixes)
+
+
+def is_jsonl(path: Path) -> bool:
+    return ".jsonl" in path.suffixes[-2:]
+
+
+def read_blocks(path: Path, field: str = "text") -> Iterator[Block]:
+    """The file's blocks. A .jsonl file has one document per line, its text under ``field``."""
+    try:
+        with path.open("rb") as raw:
+            pieces = decode(decompress(raw, path), path)
+            if is_jsonl(path):
+                yield from json_documents(pieces, path, field, raw)
+            else:
+                yield from cut(pieces, raw)
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return gzip.open(raw)  # type: ignore[return-value]
+    if path.suffix == ".xz":
+        return lzma.open(raw)
+    if path.suffix == ".bz2":
+        return bz2.open(raw)
+    if path.suffix == ".zst":
+        return open_zst(raw, path)
+    return raw
+
+
+def open_zst(raw: IO[bytes], path: Path) -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise InputError(f"{path}: .zst files need zstandard (pip install 'boosted-attention[data]')") from None
+
+    class Reader:
+        def __init__(self) -> None:
+            self.stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+
+        def read(self, n: int) -> bytes:
+            try:
+                return self.stream.read(n)
+            except zstandard.ZstdError as error:
+                raise InputError(f"{path} cannot be read: {error}") from None
+
+    return Reader()
+
+
+def decode(stream: IO[bytes], path: Path) -> Iterator[str]:
+    """UTF-8 text, piece by piece; what is not UTF-8 is named with its offset."""
+    held, offset = b"", 0  # bytes of an unfinished character; where they start
+    while True:
+        chunk = stream.read(BLOCK)
+        data = held + chunk
+        try:
+            text, used = data.decode("utf-8"), len(data)
+        except UnicodeDecodeError as error:
+            unfinished = chunk and error.reason == "unexpected end of data" and error.end == len(data)
+            require(
+                bool(unfinished),
+                f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at offset {offset + error.start}; "
+                "convert it, for example with iconv",
+            )
+            text, used = data[: error.start].decode("utf-8"), error.start
+        held, offset = data[used:], offset + used
+        if text:
+            yield text
+        if not chunk:
+            return
+
+
+def cut(pieces: Iterator[str], raw: IO[bytes]) -> Iterator[Block]:
+    """Blocks of at least BLOCK characters, each ending in a newline if it has one: one document in all."""
+    held = ""
+    for piece in pieces:
+        held += piece
+        if len(held) >= BLOCK:
+            end = held.rfind("\n") + 1 or len(held)
+            yield Block(held[:end], False, raw.tell())
+            held = held[end:]
+    yield Block(held, True, raw.tell())
+
+
+def json_documents(pieces: Iterator[str], path: Path, field: str, raw: IO[bytes]) -> Iterator[Block]:
+    for number, line in enumerate(lines(pieces), start=1):
+        if not line.strip():
+            continue
+        try:
+            text = json.loads(line)[field]
+        except (json.JSONDecodeError, KeyError, TypeError, IndexError):
+            text = None
+        if not isinstance(text, str):
+            raise InputError(f"{path}, line {number}: no text under {field!r}; --field names where the text is")
+        for start in range(0, max(len(text), 1), BLOCK):
+            yield Block(text[start : start + BLOCK], start + BLOCK >= len(text), raw.tell())
+
+
+def lines(pieces: Iterator[str]) -> Iterator[str]:
+    held = ""
+    for piece in pieces:
+        *whole, held = (held + piece).split("\n")
+        yield from whole
+    if held:
+        yield held

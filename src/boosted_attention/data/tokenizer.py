@@ -1,0 +1,161 @@
+"""Tokenizers, all of them ``tokenizers.Tokenizer``: byte-level BPE, the paper's, bytes, or any tokenizer.json."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from boosted_attention.names import InputError, require, require_choice
+
+END_OF_TEXT = "<|endoftext|>"
+KINDS = ("bpe", "paper", "bytes")
+TRAINING_TEXT = 2**26  # characters a tokenizer learns from at most, so that memory is bounded
+PAPER_LINES = 100_000  # non-empty lines the paper's tokenizer learns from
+
+
+class Tokenizer:
+    """Text to ids and back. Special tokens are never read from text: what looks like one is encoded as text."""
+
+    def __init__(self, core: tokenizers.Tokenizer, kind: str):
+        self.core, self.kind = core, kind
+        self.core.encode_special_tokens = True
+        self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
+        self.end_of_text: int | None = core.token_to_id(END_OF_TEXT)
+
+    @property
+    def invertible(self) -> bool:
+        """Whether decode(encode(text)) == text for every text."""
+        return self.kind in ("bpe", "bytes")
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.core.to_str().encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids, without special tokens."""
+        require_unicode(text)
+        return self.core.encode(text, add_special_tokens=False).ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [e.ids for e in self.core.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        wrong = [i for i in ids if not 0 <= i < self.vocab_size]
+        require(not wrong, f"token id {wrong[:1]} is outside the vocabulary of {self.vocab_size} tokens")
+        return self.core.decode(list(ids), skip_special_tokens=False)
+
+    def byte_lengths(self) -> np.ndarray | None:
+        """Bytes of text behind each token id, (V,); None where tokens do not stand for bytes."""
+        if not self.invertible:
+            return None
+        lengths = np.zeros(self.vocab_size, dtype=np.int64)
+        for token, i in self.core.get_vocab(with_added_tokens=True).items():
+            lengths[i] = 0 if i == self.end_of_text else len(token)  # one character is written per byte
+        return lengths
+
+    def save(self, path: Path) -> None:
+        path.write_text(self.core.to_str(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path, kind: str = "file") -> Tokenizer:
+        require(path.is_file(), f"--tokenizer {path} is neither a file nor one of {', '.join(KINDS)}")
+        try:
+            return cls(tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")), kind)
+        except Exception as error:  # the library raises plain Exception
+            first = str(error).splitlines()[0]
+            raise InputError(f"--tokenizer {path} is not a tokenizer.json of the tokenizers library: {first}") from None
+
+
+def require_unicode(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        raise InputError(
+            f"text holds a lone surrogate, U+{code:04X}, at character {error.start}; it is no valid Unicode text"
+        ) from None
+
+
+def build_tokenizer(kind: str, vocab_size: int, blocks: Iterable[str]) -> Tokenizer:
+    """A tokenizer of one of KINDS (trained on the text if it learns), or the one in a file."""
+    if kind == "bytes":
+        return Tokenizer(byte_tokenizer(), kind)
+    if kind not in KINDS:
+        if os.sep not in kind and not kind.endswith(".json"):
+            require_choice("--tokenizer", kind, (*KINDS, "a path to tokenizer.json"))
+        return Tokenizer.load(Path(kind))
+    core = tokenizers.Tokenizer(models.BPE())
+    if kind == "bpe":
+        core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        core.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        smallest = len(alphabet) + 1
+        require(
+            vocab_size >= smallest, f"--vocab-size {vocab_size}: byte-level BPE needs at least {smallest}, all bytes"
+        )
+        special, text = [END_OF_TEXT], first_characters(blocks, TRAINING_TEXT)
+    else:
+        core.pre_tokenizer = pre_tokenizers.Whitespace()
+        core.decoder = decoders.BPEDecoder()
+        alphabet, special, text = [], [], first_lines(blocks, PAPER_LINES)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    core.train_from_iterator(text, trainer=trainer)
+    made = Tokenizer(core, kind)
+    require(
+        made.vocab_size <= vocab_size,
+        f"--vocab-size {vocab_size}: the text has {made.vocab_size} different characters; ask for more than that",
+    )
+    require(
+        made.vocab_size == vocab_size,
+        f"--vocab-size {vocab_size}: the text supports only {made.vocab_size} tokens; "
+        f"ask for at most {made.vocab_size}, or give more text",
+    )
+    return made
+
+
+def byte_tokenizer() -> tokenizers.Tokenizer:
+    """Ids 0 to 255 are the bytes, 256 the end of a document."""
+    vocab = {character: byte for byte, character in enumerate(byte_characters())}
+    core = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([END_OF_TEXT])
+    return core
+
+
+def byte_characters() -> list[str]:
+    """The printable character that byte-level tokenizers write for each byte (GPT-2's table)."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+def first_characters(blocks: Iterable[str], limit: int) -> Iterator[str]:
+    for block in blocks:
+        yield block
+        limit -= len(block)
+        if limit <= 0:
+            return
+
+
+def first_lines(blocks: Iterable[str], limit: int) -> Iterator[str]:
+    """The first non-empty lines."""
+    held = ""
+    for block in blocks:
+        *whole, held = (held + block).split("\n")
+        for line in whole:
+            if line.strip():
+                yield line
+                limit -= 1
+                if limit == 0:
+                    return
+    if held.strip():
+        yield held

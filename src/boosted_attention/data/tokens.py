@@ -1,0 +1,204 @@
+"""Token files: flat arrays on disk, made once for a source and a tokenizer, mapped into memory when used.
+
+    CACHE/data/<corpus>-<key>/   tokenizer.json   train.bin   validation.bin   test.bin   manifest.json
+
+They are built block by block into a folder of their own, which is renamed when it is whole; a second builder waits for
+the first. The key covers names, sizes and times of the source files, so that a changed source is built anew; the
+``fingerprint`` covers the content, and is what runs record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+
+from boosted_attention.data.corpora import SPLITS, Corpus, CorpusConfig
+from boosted_attention.data.reading import Block
+from boosted_attention.data.tokenizer import KINDS, Tokenizer, build_tokenizer
+from boosted_attention.names import require
+
+FORMAT = 1
+BATCH = 64  # blocks encoded at once
+HASHED_ON_OPENING = 2**30  # bytes; larger files are checked by their size alone
+
+Report = Callable[[str, float], None]  # (what is being done, how far)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(CorpusConfig):
+    """Which text, divided and tokenized how."""
+
+    tokenizer: str = "bpe"
+    """bpe (byte-level, trained on the training split), paper (words and punctuation), bytes, or a tokenizer.json."""
+    train_tokens: int | None = None
+    """Use only the first N tokens of the training split."""
+    held_out_tokens: int | None = None
+    """Use only the first N tokens of the validation and test splits."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option in ("train_tokens", "held_out_tokens"):
+            value = getattr(self, option)
+            require(value is None or value > 0, f"--{option.replace('_', '-')} {value} must be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenData:
+    """The token arrays of a corpus and the tokenizer that made them."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    tokenizer: Tokenizer
+    splits: dict[str, np.ndarray]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the content: the same text, tokenizer and subset give the same, wherever the files are."""
+        shas = {name: split["sha256"] for name, split in self.manifest["splits"].items()}
+        parts = [self.manifest["tokenizer"]["sha256"], shas, {name: len(split) for name, split in self.splits.items()}]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def cache_folder() -> Path:
+    """BOOSTED_ATTENTION_CACHE, or a folder of our own in the user's cache."""
+    if named := os.environ.get("BOOSTED_ATTENTION_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "boosted-attention"
+
+
+def prepare(config: DataConfig, vocab_size: int, report: Report = lambda what, fraction: None) -> TokenData:
+    """The token files of a corpus: from the cache, or made now."""
+    corpus = config.open()
+    key = cache_key(corpus, config.tokenizer, vocab_size)
+    slug = re.sub(r"[^\w.-]+", "-", config.corpus.removeprefix("text:")).strip("-.")[-40:] or "text"
+    folder = cache_folder() / "data" / f"{slug}-{key}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if whats_wrong(folder) is not None:
+            build(corpus, config.tokenizer, vocab_size, folder, report)
+    return load(folder, config)
+
+
+def cache_key(corpus: Corpus, kind: str, vocab_size: int) -> str:
+    tokenizer: list[Any] = [kind, vocab_size if kind != "bytes" else None]
+    if kind not in KINDS and Path(kind).is_file():
+        tokenizer = ["file", hashlib.sha256(Path(kind).read_bytes()).hexdigest()]
+    parts = json.dumps([FORMAT, corpus.source(), tokenizer], sort_keys=True)
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Report) -> None:
+    """Write everything beside its place, then move it there."""
+    if folder.exists():
+        shutil.rmtree(folder)  # damaged
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        tokenizer = build_tokenizer(kind, vocab_size, training_text(corpus, report))
+        tokenizer.save(temporary / "tokenizer.json")
+        splits = {split: write_split(corpus, split, tokenizer, temporary, report) for split in SPLITS}
+        manifest = {
+            "format": FORMAT,
+            "corpus": corpus.name.partition(":")[0],
+            "tokenizer": {"kind": tokenizer.kind, "sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size},
+            "splits": splits,
+        }
+        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def training_text(corpus: Corpus, report: Report) -> Iterator[str]:
+    size = max(corpus.stored_bytes("train"), 1)
+    empty = True
+    for block in corpus.blocks("train"):
+        empty = empty and not block.text
+        report("training the tokenizer", min(1.0, block.consumed / size))
+        yield block.text
+    require(not empty, f"--corpus {corpus.name} is empty: its training split has no text")
+
+
+def write_split(corpus: Corpus, split: str, tokenizer: Tokenizer, folder: Path, report: Report) -> dict[str, Any]:
+    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32).newbyteorder("<")
+    size, digest = max(corpus.stored_bytes(split), 1), hashlib.sha256()
+    tokens = n_bytes = characters = documents = 0
+    with (folder / f"{split}.bin").open("wb") as file:
+        for blocks in grouped(corpus.blocks(split)):
+            for block, ids in zip(blocks, tokenizer.encode_batch([b.text for b in blocks]), strict=True):
+                if block.ends_document and tokenizer.end_of_text is not None:
+                    ids.append(tokenizer.end_of_text)
+                data = np.asarray(ids, dtype=dtype).tobytes()
+                digest.update(data)
+                file.write(data)
+                tokens += len(ids)
+                n_bytes += len(block.text.encode())
+                characters += len(block.text)
+                documents += block.ends_document
+            report(f"encoding {split}", min(1.0, blocks[-1].consumed / size))
+        file.flush()
+        os.fsync(file.fileno())
+    return {
+        "tokens": tokens,
+        "bytes": n_bytes,
+        "characters": characters,
+        "documents": documents,
+        "dtype": dtype.str,
+        "sha256": digest.hexdigest(),
+    }
+
+
+def grouped(blocks: Iterator[Block]) -> Iterator[list[Block]]:
+    while group := list(islice(blocks, BATCH)):
+        yield group
+
+
+def whats_wrong(folder: Path) -> str | None:
+    """Why the folder does not serve, or None."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        for split, about in manifest["splits"].items():
+            path = folder / f"{split}.bin"
+            if path.stat().st_size != about["tokens"] * np.dtype(about["dtype"]).itemsize:
+                return f"{path} has another size than its manifest says"
+            if path.stat().st_size <= HASHED_ON_OPENING and file_sha256(path) != about["sha256"]:
+                return f"{path} is damaged"
+        if Tokenizer.load(folder / "tokenizer.json").sha256 != manifest["tokenizer"]["sha256"]:
+            return f"{folder / 'tokenizer.json'} is damaged"
+    except (OSError, ValueError, KeyError):
+        return f"{folder} is not whole"
+    return None
+
+
+def load(folder: Path, config: DataConfig) -> TokenData:
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    tokenizer = Tokenizer.load(folder / "tokenizer.json", manifest["tokenizer"]["kind"])
+    splits = {}
+    for split, about in manifest["splits"].items():
+        path = folder / f"{split}.bin"
+        empty = about["tokens"] == 0  # nothing can be mapped
+        splits[split] = np.zeros(0, about["dtype"]) if empty else np.memmap(path, dtype=about["dtype"], mode="r")
+    if config.train_tokens is not None:
+        wanted, have = config.train_tokens, len(splits["train"])
+        require(wanted <= have, f"--train-tokens {wanted}: the training split of {config.corpus} has {have} tokens")
+    splits["train"] = splits["train"][: config.train_tokens]
+    for split in ("validation", "test"):
+        splits[split] = splits[split][: config.held_out_tokens]
+    return TokenData(folder=folder, manifest=manifest, tokenizer=tokenizer, splits=splits)
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

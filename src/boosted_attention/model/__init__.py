@@ -1,0 +1,1 @@
+"""The decoder language model around the attention layers: configuration, blocks, loss, generation."""

@@ -1,0 +1,165 @@
+"""LanguageModelConfig: what a model is made of, what it costs, and how to build it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from boosted_attention.attention.catalog import CATALOG
+from boosted_attention.attention.config import divisors, is_number
+from boosted_attention.attention.costs import attention_flops, fused_extra_flops, linear_flops
+from boosted_attention.names import InputError, is_count, nearest, require, require_choice
+
+if TYPE_CHECKING:
+    from boosted_attention.model.language_model import LanguageModel
+    from boosted_attention.model.memory import Memory
+
+NORMS = ("pre", "post")
+NORM_KINDS = ("layernorm", "rmsnorm")
+POSITIONS = ("learned", "rotary")
+INITS = ("normal", "scaled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelConfig:
+    """A decoder language model; the defaults are the ``mini`` preset's."""
+
+    vocab_size: int = 2048
+    """Tokens the model knows."""
+    d_model: int = 64
+    """Width of the residual stream."""
+    n_layers: int = 4
+    """Blocks of attention and feed-forward network."""
+    n_heads: int = 4
+    """Attention heads per round."""
+    n_kv_heads: int | None = None
+    """Key/value heads, for grouped-query attention; as many as n_heads by default."""
+    max_len: int = 128
+    """Longest sequence, and the length of a training row."""
+    attention: str = "boosted"
+    """Attention layer, by catalog name."""
+    attention_options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of that layer, such as n_rounds=3 or gate=scalar."""
+    boosted_layers: str | Sequence[int] = "all"
+    """Which layers get ``attention``: all, none, last:k, or indices such as 0,2; the others are standard."""
+    norm: str = "pre"
+    """Placement of the norms: pre (inside the branch) or post (after the sum)."""
+    norm_kind: str = "layernorm"
+    """layernorm or rmsnorm."""
+    positions: str = "learned"
+    """learned (an embedding per position) or rotary."""
+    rope_theta: float = 10_000.0
+    """Base of the rotary embedding."""
+    ffn_multiple: float = 4.0
+    """Hidden width of the feed-forward network, in multiples of d_model."""
+    dropout: float = 0.0
+    """On embeddings, attention weights and inside the feed-forward network, in training."""
+    tie_weights: bool = True
+    """Use the token embedding as the output projection."""
+    init: str = "normal"
+    """normal (every matrix N(0, 0.02): the paper) or scaled (projections into the stream over sqrt(2 n_layers))."""
+
+    def __post_init__(self) -> None:
+        for option in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "max_len"):
+            value = getattr(self, option)
+            optional = option == "n_kv_heads" and value is None
+            require(optional or is_count(value), f"{option}={value!r} must be an integer of at least 1")
+        for option, allowed in (
+            ("attention", CATALOG),
+            ("norm", NORMS),
+            ("norm_kind", NORM_KINDS),
+            ("positions", POSITIONS),
+            ("init", INITS),
+        ):
+            require_choice(option, getattr(self, option), allowed)
+        d, h = self.d_model, self.n_heads
+        require(d % h == 0, f"n_heads={h} does not divide d_model={d}; allowed: {', '.join(map(str, divisors(d)))}")
+        require(
+            is_number(self.ffn_multiple) and round(self.ffn_multiple * d) >= 1,
+            f"ffn_multiple={self.ffn_multiple!r} must be a positive number",
+        )
+        require(is_number(self.dropout) and 0.0 <= self.dropout < 1.0, f"dropout={self.dropout!r} must lie in [0, 1)")
+        for option in ("d_model", "n_heads", "layer_index", "dropout", "out", "rope_theta", "kdim", "vdim"):
+            require(option not in self.attention_options, f"attention_options: {option} is set by the model")
+        if not isinstance(self.boosted_layers, str):
+            object.__setattr__(self, "boosted_layers", tuple(self.boosted_layers))
+        self.attention_layers()
+        self.on_meta()  # every option of the attention is checked by the layer itself
+
+    def attention_layers(self) -> frozenset[int]:
+        """Indices of the layers that get ``attention``."""
+        chosen, n = self.boosted_layers, self.n_layers
+        if chosen == "all":
+            return frozenset(range(n))
+        if chosen == "none":
+            return frozenset()
+        if isinstance(chosen, str):
+            kind, _, count = chosen.partition(":")
+            if kind == "last":
+                require(
+                    count.isdigit() and 0 <= int(count) <= n, f"boosted_layers={chosen!r}: last:k takes k from 0 to {n}"
+                )
+                return frozenset(range(n - int(count), n))
+            parts = chosen.split(",")
+            require(
+                all(part.strip().isdigit() for part in parts),
+                f"boosted_layers={chosen!r} must be 'all', 'none', 'last:k' or indices such as '0,2'"
+                f"{nearest(chosen, ('all', 'none', f'last:{n}'))}",
+            )
+            chosen = [int(part) for part in parts]
+        wrong = [i for i in chosen if not (isinstance(i, int) and 0 <= i < n)]
+        require(not wrong, f"boosted_layers={list(chosen)}: indices go from 0 to {n - 1}, got {wrong}")
+        return frozenset(chosen)
+
+    @property
+    def d_ffn(self) -> int:
+        return round(self.ffn_multiple * self.d_model)
+
+    def build(self) -> LanguageModel:
+        """The model, with fresh weights from torch's random state."""
+        from boosted_attention.model.language_model import LanguageModel
+
+        return LanguageModel(self)
+
+    def on_meta(self) -> LanguageModel:
+        """The model without storage: the same modules and shapes, nothing allocated."""
+        with torch.device("meta"):
+            return self.build()
+
+    def num_params(self, *, embeddings: bool = True) -> int:
+        """Parameters; without those of the token and position embeddings on request."""
+        model = self.on_meta()
+        total = sum(p.numel() for p in model.parameters())
+        return total if embeddings else total - sum(p.numel() for p in model.embedding_parameters())
+
+    def flops(self, length: int | None = None) -> int:
+        """Forward FLOPs per token in sequences of ``length`` (default max_len); three times that in training."""
+        model = self.on_meta()
+        head = 2 * self.vocab_size * self.d_model if self.tie_weights else 0  # an untied head is a linear layer
+        return linear_flops(model) + attention_flops(model, length or self.max_len) + head
+
+    def fused_extra_flops(self, length: int | None = None) -> int:
+        """What the fused kernel computes beyond ``flops``, per token."""
+        return fused_extra_flops(self.on_meta(), length or self.max_len)
+
+    def memory(self, batch_size: int = 1, length: int | None = None) -> Memory:
+        """Bytes that training and decoding need."""
+        from boosted_attention.model.memory import estimate_memory
+
+        return estimate_memory(self, batch_size, length or self.max_len)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        layers = self.boosted_layers if isinstance(self.boosted_layers, str) else list(self.boosted_layers)
+        return {**asdict(self), "attention_options": dict(self.attention_options), "boosted_layers": layers}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LanguageModelConfig:
+        unknown = set(values) - set(cls.__dataclass_fields__)
+        if unknown:
+            name = min(unknown)
+            raise InputError(f"model configuration has no option {name!r}{nearest(name, cls.__dataclass_fields__)}")
+        return cls(**values)

@@ -1,0 +1,123 @@
+"""Generation: cached or not, the same tokens.
+
+The context is a window that starts at the beginning and, whenever it reaches ``max_len``, drops its older half. Where
+it starts depends on the number of tokens alone, so that decoding with a cache and without sees the same context; the
+cache is rebuilt at each drop, once in max_len / 2 tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from boosted_attention.attention.cache import KVCache
+from boosted_attention.attention.config import is_number
+from boosted_attention.names import is_count, require
+
+if TYPE_CHECKING:
+    from boosted_attention.model.language_model import LanguageModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the next token is chosen; ``LanguageModel.generate`` documents it."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            is_number(self.temperature) and self.temperature >= 0,
+            f"temperature={self.temperature!r} must be 0 (the likeliest token) or more",
+        )
+        require(self.top_k is None or is_count(self.top_k), f"top_k={self.top_k!r} must be an integer of at least 1")
+        require(
+            self.top_p is None or (is_number(self.top_p) and 0 < self.top_p <= 1),
+            f"top_p={self.top_p!r} must lie in (0, 1]",
+        )
+
+    def generator(self, device: torch.device) -> torch.Generator | None:
+        return None if self.seed is None else torch.Generator(device).manual_seed(self.seed)
+
+    def choose(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
+        """The next token of each row, (B, V) -> (B,)."""
+        if self.temperature == 0:
+            return logits.argmax(dim=-1)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / self.temperature
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            logits = logits.masked_fill(logits < logits.topk(self.top_k).values[:, -1:], -torch.inf)
+        if self.top_p is not None:
+            ordered, index = logits.sort(dim=-1, descending=True)
+            p = ordered.softmax(dim=-1)
+            beyond = p.cumsum(dim=-1) - p >= self.top_p  # the likeliest token always stays
+            logits = logits.scatter(1, index, ordered.masked_fill(beyond, -torch.inf))
+        return torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)[:, 0]
+
+
+def window_start(length: int, max_len: int) -> int:
+    """Where the context of a sequence of ``length`` tokens starts: at a multiple of half of ``max_len``."""
+    half = max(1, max_len // 2)
+    return 0 if length <= max_len else half * -(-(length - max_len) // half)
+
+
+@torch.no_grad()
+def generate(
+    model: LanguageModel,
+    ids: Tensor,
+    max_new_tokens: int,
+    mask: Tensor | None,
+    sampling: Sampling,
+    stop: int | None,
+    use_cache: bool,
+    stream: Callable[[Tensor], None] | None,
+) -> Tensor:
+    from boosted_attention.model.language_model import require_tokens
+
+    config = model.config
+    require(ids.ndim == 2, f"ids has shape {tuple(ids.shape)}; expected (batch, length)")
+    require_tokens(ids, config.vocab_size)
+    require(
+        isinstance(max_new_tokens, int) and max_new_tokens >= 0, f"max_new_tokens={max_new_tokens} must not be negative"
+    )
+    require(
+        stop is None or 0 <= stop < config.vocab_size, f"stop={stop} is outside the vocabulary of {config.vocab_size}"
+    )
+    if mask is not None:
+        require(
+            mask.shape == ids.shape, f"mask has shape {tuple(mask.shape)}; expected that of ids, {tuple(ids.shape)}"
+        )
+        require(bool(mask[:, -1].all()), "mask: pad prompts on the left, so that every row ends in a real token")
+    was_training = model.training
+    model.eval()
+    try:
+        generator, cache, cached_from, filled = sampling.generator(ids.device), None, -1, 0
+        done = torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
+        for _ in range(max_new_tokens):
+            start = window_start(ids.shape[1], config.max_len)
+            if use_cache and (cache is None or start != cached_from):
+                cache, cached_from, filled = KVCache(max_len=config.max_len), start, start
+            first = filled if use_cache else start
+            shown = None if mask is None else mask[:, start:]
+            hidden = model.hidden(ids[:, first:], shown, cache)[:, -1:]
+            filled = ids.shape[1]
+            logits = torch.nn.functional.linear(hidden, model.projection)[:, 0]  # (B, V)
+            token = sampling.choose(logits, generator)
+            if stop is not None:
+                token = torch.where(done, stop, token)
+                done |= token == stop
+            ids = torch.cat([ids, token[:, None]], dim=1)
+            if mask is not None:
+                mask = torch.cat([mask, mask.new_ones(mask.shape[0], 1)], dim=1)
+            if stream is not None:
+                stream(token)
+            if stop is not None and bool(done.all()):
+                break
+        return ids
+    finally:
+        model.train(was_training)

@@ -1,0 +1,83 @@
+"""Cross-entropy through the vocabulary projection in chunks: the full logits never sit in memory.
+
+    L = sum_t -log softmax(W h_t)[y_t],    dL/dlogits_t = softmax(W h_t) - onehot(y_t)
+
+The forward pass works chunk by chunk and computes the gradients while a chunk's logits are at hand, so that the
+backward pass only scales them. The arithmetic is that of the plain loss: three matrix products, none repeated.
+
+Reference: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", 2024; Hsu et al., "Liger Kernel",
+2024.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+CHUNK_ELEMENTS = 2**22  # logits at a time: 16 MB in float32
+IGNORED = -100  # the target of positions that predict nothing
+
+
+def chunk_rows(vocab_size: int) -> int:
+    return max(1, CHUNK_ELEMENTS // vocab_size)
+
+
+class SummedLoss(torch.autograd.Function):
+    """Sum of the token losses of hidden (N, D) against targets (N,), with projection weight (V, D)."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        needs_hidden, needs_weight = ctx.needs_input_grad[:2]
+        total = torch.zeros((), dtype=precise(hidden.dtype), device=hidden.device)
+        d_hidden = torch.empty_like(hidden) if needs_hidden else None
+        d_weight = torch.zeros_like(weight, dtype=precise(weight.dtype)) if needs_weight else None
+        rows = chunk_rows(weight.shape[0])
+        for start in range(0, hidden.shape[0], rows):
+            h, y = hidden[start : start + rows], targets[start : start + rows]
+            logits = functional.linear(h, weight)  # (n, V), in half precision under autocast
+            log_p = logits.to(total.dtype).log_softmax(dim=-1)
+            total += functional.nll_loss(log_p, y, ignore_index=IGNORED, reduction="sum")
+            if d_hidden is None and d_weight is None:
+                continue
+            d_logits = log_p.exp_()
+            real = y != IGNORED
+            index = torch.where(real, y, 0)[:, None]
+            d_logits.scatter_add_(1, index, torch.full_like(index, -1, dtype=d_logits.dtype))
+            d_logits = (d_logits * real[:, None]).to(logits.dtype)
+            if d_hidden is not None:
+                d_hidden[start : start + rows] = d_logits @ weight.to(logits.dtype)
+            if d_weight is not None:
+                d_weight += d_logits.T @ h.to(logits.dtype)
+        ctx.save_for_backward(d_hidden, None if d_weight is None else d_weight.to(weight.dtype))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        (scale,) = upstream
+        d_hidden, d_weight = (None if g is None else g * scale.to(g.dtype) for g in ctx.saved_tensors)
+        return d_hidden, d_weight, None
+
+
+def summed_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Sum over all targets but IGNORED ones, of hidden (B, T, D) and targets (B, T)."""
+    result = SummedLoss.apply(hidden.flatten(0, 1), weight, targets.flatten())
+    assert isinstance(result, Tensor)
+    return result
+
+
+@torch.no_grad()
+def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """The loss of each target (B, T), zero where it is IGNORED; without gradients."""
+    rows, flat = chunk_rows(weight.shape[0]), hidden.flatten(0, 1)
+    parts = []
+    for h, y in zip(flat.split(rows), targets.flatten().split(rows), strict=True):
+        logits = functional.linear(h, weight).to(precise(hidden.dtype))
+        parts.append(functional.cross_entropy(logits, y, ignore_index=IGNORED, reduction="none"))
+    return torch.cat(parts).view(targets.shape)
+
+
+def precise(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

@@ -1,0 +1,100 @@
+"""Checkpoints of the paper's own code: its names, brought to ours.
+
+    embed.weight  pos_embed.weight  ln_f.*  head.weight (tied)
+    layers.{i}.attn.W_qkv | .W_qkvs.{m}  .W_out  .gates.{m-1}.0        layers.{i}.n1 | .n2 | .ffn.0 | .ffn.3
+
+The file is a dict with ``model_state_dict``; it is read with ``weights_only=True``, which runs no code from it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.names import InputError, require
+
+if TYPE_CHECKING:
+    from boosted_attention.model.language_model import LanguageModel
+
+RENAMED = [
+    (r"pos_embed\.weight", r"positions.weight"),
+    (r"ln_f\.(\w+)", r"norm.\1"),
+    (r"layers\.(\d+)\.attn\.W_qkv\.(\w+)", r"layers.\1.attention.rounds.0.qkv.\2"),
+    (r"layers\.(\d+)\.attn\.W_qkvs\.(\d+)\.(\w+)", r"layers.\1.attention.rounds.\2.qkv.\3"),
+    (r"layers\.(\d+)\.attn\.W_out\.(\w+)", r"layers.\1.attention.out.\2"),
+    (r"layers\.(\d+)\.attn\.gates\.(\d+)\.0\.(\w+)", r"layers.\1.attention.gates.\2.proj.\3"),
+    (r"layers\.(\d+)\.n1\.(\w+)", r"layers.\1.attention_norm.\2"),
+    (r"layers\.(\d+)\.n2\.(\w+)", r"layers.\1.ffn_norm.\2"),
+    (r"layers\.(\d+)\.ffn\.0\.(\w+)", r"layers.\1.ffn.up.\2"),
+    (r"layers\.(\d+)\.ffn\.3\.(\w+)", r"layers.\1.ffn.down.\2"),
+]
+
+
+def import_original(
+    source: str | os.PathLike[str] | Mapping[str, Any], *, n_heads: int, attention: str | None, norm: str
+) -> LanguageModel:
+    state = dict(source) if isinstance(source, Mapping) else read(Path(source))
+    state = dict(state.get("model_state_dict", state))
+    state = {name.removeprefix("module.").removeprefix("_orig_mod."): t for name, t in state.items()}
+    for name in ("embed.weight", "pos_embed.weight", "ln_f.weight", "layers.0.ffn.0.weight"):
+        require(name in state, f"state dict has no {name!r}: it is not one of the original model's")
+    head = state.pop("head.weight", state["embed.weight"])
+    require(
+        torch.equal(head, state["embed.weight"]), "head.weight differs from embed.weight; the original ties the two"
+    )
+    state = {name: t for name, t in state.items() if not is_buffer(name)}
+    config = infer_config(state, n_heads, attention, norm)
+    model = config.build()
+    renamed = {rename(name): t for name, t in state.items()}
+    missing, unexpected = model.load_state_dict(renamed, strict=False)
+    require(
+        not missing and not unexpected,
+        f"the weights do not fit {config.attention!r} attention: missing {missing[:3]}, unexpected {unexpected[:3]}",
+    )
+    return model.eval()
+
+
+def read(path: Path) -> dict[str, Any]:
+    require(path.is_file(), f"{path} is not a file; give the original code's checkpoint")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise InputError(f"{path} holds more than weights, or is damaged: {str(error).splitlines()[0]}") from None
+
+
+def infer_config(state: Mapping[str, Tensor], n_heads: int, attention: str | None, norm: str) -> LanguageModelConfig:
+    vocab_size, d_model = state["embed.weight"].shape
+    n_layers = 1 + max(int(match[1]) for name in state if (match := re.match(r"layers\.(\d+)\.", name)))
+    rounds = {int(match[1]) for name in state if (match := re.search(r"\.W_qkvs\.(\d+)\.", name))}
+    kind = attention or ("boosted" if rounds else "standard")
+    return LanguageModelConfig(
+        vocab_size=vocab_size,
+        d_model=d_model,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        max_len=state["pos_embed.weight"].shape[0],
+        attention=kind,
+        attention_options={"n_rounds": len(rounds)} if rounds else {},
+        norm=norm,
+        ffn_multiple=state["layers.0.ffn.0.weight"].shape[0] / d_model,
+    )
+
+
+def is_buffer(name: str) -> bool:
+    """Causal masks that some code keeps in its state."""
+    return name.rpartition(".")[2] in ("mask", "causal_mask", "tril")
+
+
+def rename(name: str) -> str:
+    for pattern, ours in RENAMED:
+        if re.fullmatch(pattern, name):
+            return re.sub(pattern, ours, name)
+    return name

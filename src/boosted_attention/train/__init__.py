@@ -1,0 +1,1 @@
+"""Training that resumes exactly, checkpoints without pickles, and evaluation over every token."""

@@ -1,0 +1,146 @@
+"""Checkpoints: safetensors and JSON, whole or absent, and no pickle anywhere.
+
+    RUN/checkpoints/step-00000200/   model.safetensors   optimizer.safetensors   state.json
+    RUN/checkpoints/best-00000150/   model.safetensors   state.json
+
+``state.json`` holds the sha256 of the other files and of itself. A checkpoint is written beside its place, flushed to
+the disk, renamed and read back; the one before it stays, so that one damaged file never costs the run.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from boosted_attention.data.tokens import file_sha256
+from boosted_attention.names import InputError
+
+KEPT = 2  # full checkpoints
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    folder: Path
+    state: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        return self.state["step"]
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors of model.safetensors ("model") or optimizer.safetensors ("optimizer")."""
+        return read_tensors(self.folder / f"{name}.safetensors")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is not a safetensors file ({error}); pickles are never loaded") from None
+
+
+def save(
+    parent: Path, kind: str, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]
+) -> Path:
+    """Write ``kind``-``step`` with one safetensors file per entry of ``tensors``; older ones go when it is verified."""
+    final = parent / f"{kind}-{step:08d}"
+    temporary = parent / f".{final.name}.{os.getpid()}"
+    needed = sum(t.numel() * t.element_size() for group in tensors.values() for t in group.values())
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        files = {}
+        for name, group in tensors.items():
+            path = temporary / f"{name}.safetensors"
+            save_file({key: t.detach().contiguous().cpu() for key, t in group.items()}, path)
+            flush(path)
+            files[path.name] = file_sha256(path)
+        (temporary / "state.json").write_text(sealed({**state, "step": step, "files": files}), encoding="utf-8")
+        flush(temporary / "state.json")
+        flush(temporary)
+        if final.exists():
+            shutil.rmtree(final)  # of an earlier attempt at this step
+        temporary.rename(final)
+        flush(parent)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise InputError(full_disk(error, final, needed, kind)) from None
+    problem = damage(final)
+    if problem is not None:
+        raise InputError(f"{problem} right after it was written; the checkpoint before it is kept")
+    keep = KEPT if kind == "step" else 1
+    for old in sorted(parent.glob(f"{kind}-*"))[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def full_disk(error: Exception, final: Path, needed: int, kind: str) -> str:
+    previous = sorted(final.parent.glob(f"{kind}-*"))
+    kept = f"{previous[-1].name} is kept" if previous else "there is none before it"
+    free = shutil.disk_usage(final.parent).free if final.parent.exists() else 0
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) or "No space" in str(error)
+    what = "the disk is full" if full else str(error)
+    return f"checkpoint {final} was not written: {what}; it needs {needed} bytes, {free} are free; {kept}"
+
+
+def sealed(state: dict[str, Any]) -> str:
+    """The state as JSON, with the sha256 of its own content."""
+    return json.dumps({**state, "sha256": seal(state)}, indent=1, sort_keys=True) + "\n"
+
+
+def seal(state: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in state.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def damage(folder: Path) -> str | None:
+    """Which file of a checkpoint is missing or damaged; None if it is whole."""
+    path = folder / "state.json"
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        if state["sha256"] != seal(state):
+            return f"{path} is damaged"
+        files = state["files"]
+    except FileNotFoundError:
+        return f"{path} is missing"
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{path} is damaged"
+    for name, sha256 in files.items():
+        if not (folder / name).is_file():
+            return f"{folder / name} is missing"
+        if file_sha256(folder / name) != sha256:
+            return f"{folder / name} is damaged"
+    return None
+
+
+def latest(parent: Path, kind: str) -> tuple[Checkpoint | None, list[str]]:
+    """The newest whole checkpoint, and what is wrong with newer ones."""
+    problems = []
+    for folder in sorted(parent.glob(f"{kind}-*"), reverse=True):
+        problem = damage(folder)
+        if problem is None:
+            state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            return Checkpoint(folder, state), problems
+        problems.append(problem)
+    return None, problems
+
+
+def flush(path: Path) -> None:
+    """Have the disk keep a file or a folder's entries."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,85 @@
+"""TrainingConfig: everything that decides how the weights come out, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from boosted_attention.data.batches import LAYOUTS
+from boosted_attention.names import is_count, require, require_choice
+from boosted_attention.train.evaluation import PROTOCOLS
+
+PRECISIONS = ("float32", "bfloat16")
+UNITS = ("steps", "epochs")
+LONGEST_WARMUP = 1500
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """AdamW with linear warm-up and cosine decay to zero; the defaults are the ``mini`` preset's."""
+
+    steps: int = 1600
+    """Updates of the weights."""
+    epochs: int | None = None
+    """Passes over the training text, instead of steps."""
+    batch_size: int = 32
+    """Rows per update, whatever the accumulation."""
+    accumulate: int = 1
+    """Micro-batches an update is computed in; must divide the batch."""
+    layout: str = "windows"
+    """windows (every position predicts) or rows (the paper's: non-overlapping, one prediction less)."""
+    lr: float = 1e-3
+    """Highest learning rate."""
+    warmup: int | None = None
+    """Steps of linear warm-up; a tenth of the run by default, at most 1,500."""
+    weight_decay: float = 0.01
+    """On all parameters."""
+    beta2: float = 0.999
+    """AdamW's second decay rate; the first is 0.9."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 for no clipping."""
+    eval_every: int = 200
+    """Steps (or epochs) between evaluations on the validation split; 0: at the end only."""
+    eval_unit: str = "steps"
+    """steps or epochs."""
+    protocol: str = "full"
+    """How perplexity is measured: full (every token) or paper (rows, incomplete last batch dropped)."""
+    precision: str = "float32"
+    """float32, or bfloat16 for autocast."""
+    compile: bool = False
+    """Compile the model with torch.compile."""
+    seed: int = 0
+    """Of weights, order of the data, and dropout."""
+
+    def __post_init__(self) -> None:
+        for option in ("steps", "batch_size", "accumulate"):
+            require(is_count(getattr(self, option)), f"{option}={getattr(self, option)!r} must be at least 1")
+        require(self.epochs is None or is_count(self.epochs), f"epochs={self.epochs!r} must be at least 1")
+        require_choice("layout", self.layout, LAYOUTS)
+        require_choice("eval_unit", self.eval_unit, UNITS)
+        require_choice("protocol", self.protocol, PROTOCOLS)
+        require_choice("precision", self.precision, PRECISIONS)
+        require(
+            self.batch_size % self.accumulate == 0,
+            f"accumulate={self.accumulate} must divide batch_size={self.batch_size}",
+        )
+        for option in ("lr", "clip", "weight_decay", "eval_every", "warmup"):
+            value = getattr(self, option)
+            require(value is None or (math.isfinite(value) and value >= 0), f"{option}={value!r} must not be negative")
+        require(0 <= self.beta2 < 1, f"beta2={self.beta2!r} must lie in [0, 1)")
+        require(self.seed >= 0, f"seed={self.seed!r} must not be negative")
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        return self.steps if self.epochs is None else self.epochs * steps_per_epoch
+
+    def evaluates_at(self, step: int, total: int, steps_per_epoch: int) -> bool:
+        """Whether to evaluate after ``step`` updates."""
+        every = self.eval_every * (steps_per_epoch if self.eval_unit == "epochs" else 1)
+        return step == total or (every > 0 and step % every == 0)
+
+    def lr_at(self, step: int, total: int) -> float:
+        """Learning rate of the update after ``step`` others: linear from 0, then a cosine to 0."""
+        warmup = min(total // 10, LONGEST_WARMUP) if self.warmup is None else self.warmup
+        if step < warmup:
+            return self.lr * step / warmup
+        return self.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))

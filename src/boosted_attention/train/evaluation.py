@@ -1,0 +1,120 @@
+"""Evaluation: the mean loss over every token of a split, none left out and none counted twice.
+
+full    windows of T tokens; with a stride, each token has at least T - stride tokens of context
+paper   rows of T tokens with T - 1 predictions each, an incomplete last batch left out
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from boosted_attention.model.language_model import LanguageModel
+from boosted_attention.model.loss import IGNORED
+from boosted_attention.names import is_count, require, require_choice
+
+PROTOCOLS = ("full", "paper")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    loss: float  # nats per token
+    tokens: int  # predicted
+    bits_per_byte: float | None  # None where the text cannot be counted in bytes
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(min(self.loss, 700.0))
+
+
+def windows(n_tokens: int, length: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """(start, first target, end) of each window: targets from ``first`` to ``end`` are new; token 0 has no context."""
+    start, first = 0, 1
+    while first < n_tokens:
+        end = min(start + length + 1, n_tokens)
+        yield start, first, end
+        start, first = start + stride, end
+
+
+def evaluation_batches(
+    tokens: np.ndarray, *, length: int, stride: int, batch_size: int, protocol: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """ids and targets (B, T); targets that are not to be counted are IGNORED."""
+    if protocol == "paper":
+        whole = len(tokens) // length // batch_size * batch_size
+        for i in range(0, whole, batch_size):
+            rows = tokens[i * length : (i + batch_size) * length].reshape(batch_size, length)
+            rows = torch.from_numpy(rows.astype(np.int64))
+            yield rows[:, :-1], rows[:, 1:]
+        return
+    spans = list(windows(len(tokens), length, stride))
+    for i in range(0, len(spans), batch_size):
+        group = spans[i : i + batch_size]
+        width = max(end - 1 - start for start, _, end in group)
+        ids = torch.zeros(len(group), width, dtype=torch.long)
+        targets = torch.full((len(group), width), IGNORED)
+        for row, (start, first, end) in enumerate(group):
+            text = torch.from_numpy(tokens[start:end].astype(np.int64))
+            ids[row, : end - 1 - start] = text[:-1]  # what stands behind it is seen by no counted target
+            targets[row, first - 1 - start : end - 1 - start] = text[first - start :]
+        yield ids, targets
+
+
+@torch.no_grad()
+def evaluate(
+    model: LanguageModel,
+    tokens: np.ndarray,
+    *,
+    byte_lengths: np.ndarray | None = None,
+    stride: int | None = None,
+    batch_size: int = 32,
+    protocol: str = "full",
+    precision: str = "float32",
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Evaluation:
+    """Token-weighted loss of the model on an array of tokens.
+
+    Args:
+        byte_lengths: bytes of text behind each token id, for bits per byte.
+        stride: how far windows move; less than max_len gives more context to each token and takes longer.
+        protocol: "full", or "paper" for figures to be compared with the paper's.
+    """
+    require_choice("--protocol", protocol, PROTOCOLS)
+    length = model.config.max_len
+    stride = length if stride is None else stride
+    require(is_count(stride) and stride <= length, f"--stride {stride} must lie between 1 and max_len={length}")
+    require(protocol == "full" or stride == length, "--stride: the paper's protocol has none")
+    need = 2 if protocol == "full" else length * batch_size
+    require(len(tokens) >= need, f"the split has {len(tokens)} tokens; protocol {protocol!r} needs at least {need}")
+    device = next(model.parameters()).device
+    total, counted, n_bytes, done = torch.zeros((), dtype=torch.float64), 0, 0, 0
+    was_training = model.training
+    model.eval()
+    try:
+        for ids, targets in evaluation_batches(
+            tokens, length=length, stride=stride, batch_size=batch_size, protocol=protocol
+        ):
+            with autocast(device, precision):
+                losses = model.loss(ids.to(device), targets.to(device), reduction="none")
+            total += losses.double().sum().cpu()
+            predicted = targets[targets != IGNORED]
+            counted += len(predicted)
+            n_bytes += 0 if byte_lengths is None else int(byte_lengths[predicted.numpy()].sum())
+            done += ids.shape[0]
+            progress(min(1.0, done * stride / len(tokens)))
+    finally:
+        model.train(was_training)
+    bits = float(total) / math.log(2) / n_bytes if n_bytes else None
+    return Evaluation(loss=float(total) / counted, tokens=counted, bits_per_byte=bits)
+
+
+def autocast(device: torch.device, precision: str):
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)

@@ -1,0 +1,66 @@
+"""metrics.jsonl: one row per step and one per evaluation, cut back to the checkpoint when a run resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from boosted_attention.names import InputError
+
+
+class Metrics:
+    def __init__(self, path: Path, tensorboard: bool = False):
+        self.path = path
+        self.file = None
+        self.board = open_board(path.parent / "tensorboard") if tensorboard else None
+
+    def cut(self, step: int) -> None:
+        """Keep rows up to ``step``; what a killed run wrote behind its checkpoint will be written again."""
+        kept = [row for row in read_metrics(self.path) if row["step"] <= step] if step else []
+        temporary = self.path.with_name(f".{self.path.name}")
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        temporary.replace(self.path)
+        self.file = self.path.open("a", encoding="utf-8")
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        assert self.file is not None, "cut first"
+        self.file.write(json.dumps(row) + "\n")
+        self.file.flush()
+        if self.board is not None:
+            for key, value in row.items():
+                if isinstance(value, float):
+                    self.board.add_scalar(key, value, row["step"])
+
+    def flush(self) -> None:
+        assert self.file is not None, "cut first"
+        os.fsync(self.file.fileno())
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows; a last line cut off by a crash is left out."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def open_board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("--tensorboard needs tensorboard (pip install 'boosted-attention[tensorboard]')") from None
+    return SummaryWriter(folder)

@@ -1,0 +1,57 @@
+"""Recipes by name: model, training and data together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from boosted_attention.data.tokens import DataConfig
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.names import require_choice
+from boosted_attention.train.config import TrainingConfig
+from boosted_attention.train.folder import RunConfig
+
+MINI = RunConfig(model=LanguageModelConfig(), training=TrainingConfig(), data=DataConfig())
+
+# The paper's Appendix A, read as it was really run.
+PAPER = RunConfig(
+    model=LanguageModelConfig(vocab_size=16_384, d_model=256, max_len=256, dropout=0.1),
+    training=TrainingConfig(
+        epochs=15, layout="rows", lr=3e-4, warmup=1500, eval_every=1, eval_unit="epochs", protocol="paper", seed=42
+    ),
+    data=DataConfig(corpus="wikitext-103", tokenizer="paper", train_tokens=10_000_000),
+)
+
+GPT = RunConfig(
+    model=LanguageModelConfig(
+        vocab_size=32_768, d_model=768, n_layers=12, n_heads=12, max_len=1024, init="scaled"
+    ),
+    training=TrainingConfig(
+        steps=20_000, batch_size=512, accumulate=32, lr=6e-4, weight_decay=0.1, beta2=0.95, precision="bfloat16",
+        eval_every=1000,
+    ),
+    data=DataConfig(corpus="openwebtext"),
+)  # fmt: skip
+
+
+def with_model(recipe: RunConfig, **options) -> RunConfig:
+    return replace(recipe, model=replace(recipe.model, **options))
+
+
+PRESETS = {
+    "mini": MINI,
+    "paper-small": PAPER,
+    "paper-small-standard": with_model(PAPER, attention="standard"),
+    "paper-small-twicing": with_model(PAPER, attention="twicing"),
+    "paper-small-wide": with_model(PAPER, attention="standard", d_model=288),
+    "paper-small-boosted": PAPER,
+    "paper-medium": with_model(PAPER, d_model=384, n_layers=6, n_heads=6),
+    "gpt-125m": GPT,
+    "gpt-350m": replace(
+        with_model(GPT, d_model=1024, n_layers=24, n_heads=16), training=replace(GPT.training, lr=3e-4)
+    ),
+}
+
+
+def find_preset(name: str) -> RunConfig:
+    require_choice("--preset", name, PRESETS)
+    return PRESETS[name]

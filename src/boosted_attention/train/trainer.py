@@ -1,0 +1,342 @@
+"""The trainer: one loop, whose every step is a function of configuration, seed and step number.
+
+Resuming is exact because nothing else is carried over: batches and learning rates follow from the step, and weights,
+optimizer and random state come from the checkpoint, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from boosted_attention.data.batches import Batches, batch_hash
+from boosted_attention.data.tokens import TokenData
+from boosted_attention.model.loss import IGNORED
+from boosted_attention.names import InputError, require
+from boosted_attention.train import checkpoint
+from boosted_attention.train.evaluation import Evaluation, autocast, evaluate
+from boosted_attention.train.folder import RunConfig, differences, exclusive, load_weights
+from boosted_attention.train.metrics import Metrics
+from boosted_attention.train.probe import leakage_probe
+
+BETA1 = 0.9
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message names step and batch."""
+
+
+class Stopped(Exception):  # noqa: N818
+    """A signal asked for the end; the state is saved."""
+
+    def __init__(self, signal_number: int, step: int):
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}; --resume goes on")
+        self.exit_code = 128 + signal_number
+
+
+class Observer(Protocol):
+    """Who watches: a terminal, a lab, a test."""
+
+    def start(self, first: int, total: int) -> None: ...
+    def step(self, row: Mapping[str, Any]) -> None: ...
+    def evaluated(self, row: Mapping[str, Any]) -> None: ...
+    def remark(self, text: str) -> None: ...
+
+
+class Unwatched:
+    """Nobody watches."""
+
+    def start(self, first: int, total: int) -> None: ...
+    def step(self, row: Mapping[str, Any]) -> None: ...
+    def evaluated(self, row: Mapping[str, Any]) -> None: ...
+    def remark(self, text: str) -> None: ...
+
+
+@dataclass(kw_only=True)
+class Trainer:
+    """Trains the model of ``config`` in ``folder``.
+
+    ``checkpoint_every`` is not part of the configuration: it decides what is lost when a run is killed, not what comes
+    out of it.
+    """
+
+    folder: Path
+    config: RunConfig
+    data: TokenData
+    device: str = "cpu"
+    checkpoint_every: int = 200
+    tensorboard: bool = False
+    observer: Observer = field(default_factory=Unwatched)
+
+    def __post_init__(self) -> None:
+        self.training = self.config.training
+        require(
+            self.data.tokenizer.vocab_size == self.config.model.vocab_size,
+            f"the tokenizer has {self.data.tokenizer.vocab_size} tokens, the model vocab_size="
+            f"{self.config.model.vocab_size}",
+        )
+        self.batches = Batches(
+            self.data.splits["train"],
+            layout=self.training.layout,
+            batch_size=self.training.batch_size,
+            length=self.config.model.max_len,
+            seed=self.training.seed,
+        )
+        for split in ("validation", "test"):
+            need = 2 if self.training.protocol == "full" else self.training.batch_size * self.config.model.max_len
+            have = len(self.data.splits[split])
+            require(have >= need, f"the {split} split has {have} tokens; evaluation needs at least {need}")
+        self.total = self.training.total_steps(self.batches.steps_per_epoch)
+
+    def run(self, *, resume: bool = False) -> dict[str, Any]:
+        """Train to the end; what is in result.json. Raises Stopped when a signal came."""
+        with exclusive(self.folder), stop_signals() as stop:
+            return Training(self, resume, stop).finish()
+
+
+class Training:
+    """One process's part of a run, from its start or a checkpoint to its end."""
+
+    def __init__(self, trainer: Trainer, resume: bool, stop: Callable[[], int | None]):
+        self.trainer, self.training, self.observer = trainer, trainer.training, trainer.observer
+        self.folder, self.total, self.stop = trainer.folder, trainer.total, stop
+        self.checkpoints = self.folder / "checkpoints"
+        found = self._find_checkpoint(resume)
+        torch.manual_seed(self.training.seed)
+        self.model = trainer.config.model.build()
+        if found is not None:
+            load_weights(self.model, found)
+        self.device = torch.device(trainer.device)
+        self.model.to(self.device)
+        self.names = [name for name, _ in self.model.named_parameters()]
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=torch.tensor(0.0) if self.training.compile else 0.0,
+            betas=(BETA1, self.training.beta2),
+            weight_decay=self.training.weight_decay,
+            fused=True,
+        )
+        self.loss = torch.compile(self.model.loss) if self.training.compile else self.model.loss
+        self.metrics = Metrics(self.folder / "metrics.jsonl", tensorboard=trainer.tensorboard)
+        self.done, self.tokens, self.seconds = 0, 0, 0.0
+        self.best: dict[str, Any] | None = None
+        if found is not None:
+            self._restore(found)
+        else:
+            self._begin()
+
+    def _find_checkpoint(self, resume: bool) -> checkpoint.Checkpoint | None:
+        used = (self.folder / "config.json").exists()
+        require(
+            resume or not used,
+            f"--out {self.folder} holds a run already; --resume continues it, or give another folder",
+        )
+        if not used:
+            return None
+        try:
+            theirs = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise InputError(f"{self.folder}/config.json is damaged; give another --out") from None
+        self._require_same(theirs, None)
+        found, problems = checkpoint.latest(self.checkpoints, "step")
+        for problem in problems:
+            use = "starting anew" if found is None else f"going on from {found.folder.name}"
+            self.observer.remark(f"{problem}; {use}")
+        if found is not None:
+            self._require_same(found.state["config"], found.state["data"])
+        return found
+
+    def _require_same(self, config: dict[str, Any], fingerprint: str | None) -> None:
+        ours = self.trainer.config.to_dict()
+        differing = differences(ours, config)
+        if fingerprint is not None and fingerprint != self.trainer.data.fingerprint:
+            differing.append(f"data fingerprint ({fingerprint} there, {self.trainer.data.fingerprint} here)")
+        require(not differing, f"--resume: {self.folder} was made with other settings: {'; '.join(differing)}")
+
+    def _begin(self) -> None:
+        """A new run: its configuration, its tokenizer, its probe, and its first evaluation."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        self.metrics.cut(0)
+        self.trainer.data.tokenizer.save(self.folder / "tokenizer.json")
+        write_json(self.folder / "probe.json", leakage_probe(self.model))
+        write_json(self.folder / "config.json", self.trainer.config.to_dict())
+        self._evaluate()
+
+    def _restore(self, found: checkpoint.Checkpoint) -> None:
+        held = found.tensors("optimizer")
+        for name, p in self.model.named_parameters():
+            self.optimizer.state[p] = {
+                "step": held["step"].to(self.device) if self.device.type != "cpu" else held["step"].clone(),
+                "exp_avg": held[f"exp_avg.{name}"].to(self.device),
+                "exp_avg_sq": held[f"exp_avg_sq.{name}"].to(self.device),
+            }
+        torch.set_rng_state(held["rng.cpu"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(held["rng.cuda"], self.device)
+        self.done, self.tokens, self.seconds = found.step, found.state["tokens"], found.state["seconds"]
+        self.best = found.state["best"]
+        self.metrics.cut(self.done)
+
+    def finish(self) -> dict[str, Any]:
+        self.observer.start(self.done, self.total)
+        self.model.train()
+        try:
+            while self.done < self.total:
+                self._step()
+                if self.training.evaluates_at(self.done, self.total, self.trainer.batches.steps_per_epoch):
+                    self._evaluate()
+                stopped = self.stop()
+                every = self.trainer.checkpoint_every
+                if self.done == self.total or stopped or (every and self.done % every == 0):
+                    self._save()
+                if stopped and self.done < self.total:
+                    raise Stopped(stopped, self.done)
+        finally:
+            self.metrics.close()
+        return self._result()
+
+    def _step(self) -> None:
+        started = time.monotonic()
+        ids, targets = self.trainer.batches(self.done)
+        name = batch_hash(ids)
+        lr = self.training.lr_at(self.done, self.total)
+        for group in self.optimizer.param_groups:
+            group["lr"] = torch.tensor(lr) if self.training.compile else lr
+        loss = accumulate_gradients(
+            self.loss, ids.to(self.device), targets.to(self.device), self.training.accumulate, self.training.precision
+        )
+        limit = self.training.clip or float("inf")
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+        if not (abs(loss) < float("inf") and norm < float("inf")):
+            raise TrainingError(
+                f"step {self.done + 1}, batch {name}: loss {loss}, gradient norm {norm}; nothing was updated and the "
+                f"last checkpoint is as it was; a smaller --lr or a longer --warmup may help"
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.done += 1
+        self.tokens += targets.numel()
+        self.seconds += time.monotonic() - started
+        row = {"step": self.done, "loss": loss, "lr": lr, "grad_norm": norm, "tokens": self.tokens, "batch": name}
+        self.metrics.write(row)
+        self.observer.step(row)
+
+    def _evaluate(self) -> None:
+        found = self._evaluation("validation")
+        row = {
+            "step": self.done,
+            "validation_loss": found.loss,
+            "validation_perplexity": found.perplexity,
+            "validation_bits_per_byte": found.bits_per_byte,
+            "seconds": round(self.seconds, 3),
+        }
+        self.metrics.write(row)
+        self.observer.evaluated(row)
+        if self.best is None or found.loss < self.best["validation_loss"]:
+            self.best = row
+            if self.done:
+                checkpoint.save(self.checkpoints, "best", self.done, {"model": self.model.state_dict()}, self._state())
+
+    def _evaluation(self, split: str) -> Evaluation:
+        return evaluate(
+            self.model,
+            self.trainer.data.splits[split],
+            byte_lengths=self.trainer.data.tokenizer.byte_lengths(),
+            batch_size=self.training.batch_size,
+            protocol=self.training.protocol,
+            precision=self.training.precision,
+        )
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "config": self.trainer.config.to_dict(),
+            "data": self.trainer.data.fingerprint,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "best": self.best,
+        }
+
+    def _save(self) -> None:
+        held: dict[str, Tensor] = {"rng.cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            held["rng.cuda"] = torch.cuda.get_rng_state(self.device)
+        for name, p in self.model.named_parameters():
+            state = self.optimizer.state[p]
+            held |= {"step": state["step"], **{f"{key}.{name}": state[key] for key in ("exp_avg", "exp_avg_sq")}}
+        self.metrics.flush()
+        tensors = {"model": self.model.state_dict(), "optimizer": held}
+        checkpoint.save(self.checkpoints, "step", self.done, tensors, self._state())
+
+    def _result(self) -> dict[str, Any]:
+        """Test the best checkpoint and write down what came out."""
+        best, _ = checkpoint.latest(self.checkpoints, "best")
+        if best is not None:
+            load_weights(self.model, best)
+        tested = self._evaluation("test")
+        config = self.trainer.config
+        result = {
+            "test": {**asdict(tested), "perplexity": tested.perplexity},
+            "best": self.best,
+            "steps": self.done,
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 3),
+            "parameters": config.model.num_params(),
+            "flops_per_token": config.model.flops(),
+            "data": self.trainer.data.fingerprint,
+            "probe": json.loads((self.folder / "probe.json").read_text()),
+        }
+        write_json(self.folder / "result.json", result)
+        return result
+
+
+def accumulate_gradients(
+    loss: Callable[..., Tensor], ids: Tensor, targets: Tensor, parts: int, precision: str = "float32"
+) -> float:
+    """Gradients of the batch's mean loss, computed in ``parts`` micro-batches weighted by their tokens."""
+    counted = (targets != IGNORED).sum()
+    total = torch.zeros((), dtype=torch.float64)
+    for some_ids, some_targets in zip(ids.chunk(parts), targets.chunk(parts), strict=True):
+        with autocast(ids.device, precision):
+            share = loss(some_ids, some_targets, reduction="sum") / counted
+        share.backward()
+        total += share.detach().double().cpu()
+    return float(total)
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], int | None]]:
+    """SIGTERM and SIGINT are remembered instead of ending the process; a second one ends it."""
+    received: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        signal.signal(number, before[signal.Signals(number)])
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None  # only the main thread may have handlers
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, remember)
+    try:
+        yield lambda: received[0] if received else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def write_json(path: Path, data: Any) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    temporary.replace(path)
