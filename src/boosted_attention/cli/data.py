@@ -19,7 +19,7 @@ def run(
 ) -> int:
     """Tokenize a corpus, or find it tokenized already, and say what is in it.
 
-    Token files are kept in the user's cache (BOOSTED_ATTENTION_CACHE), one folder per corpus and tokenizer, and made anew
+    Token files are kept in the cache (BOOSTED_ATTENTION_CACHE), one folder per corpus and tokenizer, and made anew
     when the source changes. ``train`` does this by itself.
 
     Example: boosted-attention data text:notes/ --vocab-size 1024

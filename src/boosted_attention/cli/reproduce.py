@@ -16,6 +16,8 @@ def run(
     out: Path = Path("out"),
     workers: int | None = None,
     seeds: int | None = None,
+    corpus: tuple[str, ...] = (),
+    data_root: str | None = None,
 ) -> int:
     """Run experiments, put their tables beside the paper's, and say which of its claims hold.
 
@@ -26,10 +28,12 @@ def run(
 
     Args:
         experiments: names from ``boosted-attention experiments``; all of them by default.
-        preset: smoke (seconds), quick (minutes) or paper (the paper's settings, 30 seeds).
+        preset: smoke (seconds), quick (minutes), cpu (hours) or paper (the paper's settings; language models for GPUs).
         out: folder for results, tables, claims and figures.
         workers: runs at a time; as many as there are cores by default.
         seeds: seeds per model instead of the preset's.
+        corpus: text of the language models instead of the preset's, one or several, as in ``train``.
+        data_root: folder of corpora by name; BOOSTED_ATTENTION_DATA by default.
     """
     from rich.console import Console
     from rich.markdown import Markdown
@@ -42,7 +46,9 @@ def run(
     for name in experiments:
         require_choice("experiment", name, EXPERIMENTS)
     require(workers is None or is_count(workers), f"--workers {workers} must be at least 1")
-    chosen, names = find_preset(preset, seeds), list(dict.fromkeys(experiments)) or list(EXPERIMENTS)
+    if data_root is not None:
+        os.environ["BOOSTED_ATTENTION_DATA"] = data_root  # the runs' processes inherit it; it is no part of a result
+    chosen, names = find_preset(preset, seeds, corpus), list(dict.fromkeys(experiments)) or list(EXPERIMENTS)
     console, live = Console(), Console(stderr=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:

@@ -106,7 +106,7 @@ def stored_preset(out: Path) -> Preset:
     if not path.exists():
         return PRESETS["quick"]
     try:
-        return Preset(**json.loads(path.read_text(encoding="utf-8"))["preset"])
+        return Preset.from_dict(json.loads(path.read_text(encoding="utf-8"))["preset"])
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{path} is damaged; run reproduce with the same --out again") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import multiprocessing
 import signal
@@ -22,7 +23,12 @@ from boosted_attention.lab.runs import Run, checksum, commit, read_result, set_a
 
 # Imported once in the server process that workers are forked from: a worker then starts in milliseconds. An optimiser's
 # first step would import torch._dynamo.
-PRELOAD = ["boosted_attention.lab.runner", "boosted_attention.lab.work", "torch._dynamo"]
+PRELOAD = [
+    "boosted_attention.lab.runner",
+    "boosted_attention.lab.work",
+    "boosted_attention.lab.language",
+    "torch._dynamo",
+]
 REPORT_EVERY = 0.2  # seconds between a worker's progress reports
 
 
@@ -161,7 +167,9 @@ def work(run: Run, directory: Path, progress: Connection) -> None:
     started = time.monotonic()
     module, _, name = run.work.partition(":")
     try:
-        result = getattr(importlib.import_module(module), name)(report, **run.config)
+        function = getattr(importlib.import_module(module), name)
+        place = {"folder": directory} if "folder" in inspect.signature(function).parameters else {}
+        result = function(report, **place, **run.config)
         record = {
             "run": run.identity,
             "label": run.label,

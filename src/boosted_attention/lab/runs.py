@@ -27,7 +27,8 @@ SCHEMA = 1
 class Run:
     """``work`` names the function that does it, "module:function", and ``config`` are its keywords.
 
-    The function is called as ``function(progress, **config)`` and returns what can be written as JSON.
+    The function is called as ``function(progress, **config)`` and returns what can be written as JSON. One that keeps
+    something between attempts has a parameter ``folder`` and is given the run's directory.
     """
 
     work: str

@@ -20,6 +20,9 @@ EXPERIMENTS = {
     "residual-control": "residual_control",
     "temperature": "temperature",
     "metric": "metric",
+    "lm-main": "lm_main",
+    "lm-normalization": "lm_normalization",
+    "lm-controls": "lm_controls",
 }
 
 

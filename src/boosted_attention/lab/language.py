@@ -1,0 +1,166 @@
+"""Runs of the language-model half: one model, one corpus, one seed each, resumable in the middle."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from boosted_attention.attention.trace import capture
+from boosted_attention.data.tokens import DataConfig, prepare
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.runs import Run
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.train.config import TrainingConfig
+from boosted_attention.train.folder import RunConfig, load_run
+from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.presets import find_preset
+from boosted_attention.train.trainer import Trainer, Unwatched
+
+Arm = Mapping[str, Any]  # options of the model that differ from the preset's
+
+# Always written down in a run's identity, whatever the defaults are; other options only where they differ from them, so
+# that a new option does not make old results nameless.
+STATED = {
+    LanguageModelConfig: ("vocab_size", "d_model", "n_layers", "n_heads", "max_len", "attention"),
+    TrainingConfig: ("steps", "batch_size", "lr", "layout", "seed"),
+    DataConfig: ("corpus", "tokenizer"),
+}
+CORE_FLOPS = 3e10  # per second and core, for a rough time; measured on small models
+
+
+def recipe(preset: Preset) -> RunConfig:
+    """The preset's model, training and data."""
+    text = preset.text
+    base = find_preset(text.recipe)
+    model = replace(base.model, **text.model)
+    training, data = replace(base.training, **text.training), replace(base.data, **text.data)
+    return RunConfig(model=model, training=training, data=data)
+
+
+def arm_model(preset: Preset, arm: Arm) -> LanguageModelConfig:
+    return replace(recipe(preset).model, **arm)
+
+
+def text_run(preset: Preset, corpus: str, arm: Arm, seed: int, name: str) -> Run:
+    base = recipe(preset)
+    model = arm_model(preset, arm)
+    training, data = replace(base.training, seed=seed), replace(base.data, corpus=corpus)
+    return Run(
+        work=f"{__name__}:train_model",
+        config={"model": stated(model), "training": stated(training), "data": stated(data)},
+        label=f"{name}, {corpus}, seed {seed}",
+        seconds=cost(model, training, data),
+    )
+
+
+def text_runs(preset: Preset, arms: Mapping[str, Arm]) -> list[Run]:
+    """Every arm with every seed on every corpus."""
+    return [
+        text_run(preset, corpus, arm, seed, name)
+        for corpus in preset.text.corpora
+        for seed in preset.text.seeds
+        for name, arm in arms.items()
+    ]
+
+
+def stated(config: LanguageModelConfig | TrainingConfig | DataConfig) -> dict[str, Any]:
+    """The options that make a run what it is, as JSON values."""
+    always = STATED[type(config)]
+    values = config.to_dict() if isinstance(config, LanguageModelConfig) else vars(config)
+    kept = {}
+    for f in fields(config):
+        default = (
+            f.default if f.default is not MISSING else f.default_factory() if f.default_factory is not MISSING else None
+        )
+        if f.name in always or values[f.name] != default:
+            kept[f.name] = values[f.name]
+    return kept
+
+
+@lru_cache(maxsize=256)
+def flops_of(items: str) -> int:
+    import json
+
+    return LanguageModelConfig.from_dict(json.loads(items)).flops()
+
+
+def cost(model: LanguageModelConfig, training: TrainingConfig, data: DataConfig) -> float:
+    """Seconds on one core, roughly."""
+    import json
+
+    per_token = flops_of(json.dumps(model.to_dict(), sort_keys=True))
+    steps = training.steps
+    if training.epochs is not None:
+        rows = (data.train_tokens or 0) // model.max_len
+        steps = training.epochs * max(1, rows // training.batch_size)
+    return 5.0 + 3 * per_token * steps * training.batch_size * model.max_len / CORE_FLOPS
+
+
+class Reporter(Unwatched):
+    def __init__(self, progress: Callable[[float], None]):
+        self.progress = progress
+
+    def start(self, first: int, total: int) -> None:
+        self.total = total
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        self.progress(row["step"] / self.total)
+
+
+def train_model(
+    progress: Callable[[float], None],
+    *,
+    folder: Path,
+    model: dict[str, Any],
+    training: dict[str, Any],
+    data: dict[str, Any],
+) -> dict[str, Any]:
+    """Train, test the best checkpoint, and say what came out. A killed run goes on from its last checkpoint.
+
+    ``measured`` holds what depends on the machine; everything else follows from the configuration.
+    """
+    config = RunConfig(
+        model=LanguageModelConfig.from_dict(model), training=TrainingConfig(**training), data=DataConfig(**data)
+    )
+    tokens = prepare(config.data, config.model.vocab_size)
+    config = replace(config, model=replace(config.model, vocab_size=tokens.tokenizer.vocab_size))
+    place = folder / "training"
+    trainer = Trainer(folder=place, config=config, data=tokens, checkpoint_every=100, observer=Reporter(progress))
+    found = trainer.run(resume=True)
+    rows = read_metrics(place / "metrics.jsonl")
+    evaluations = [row for row in rows if "validation_loss" in row]
+    order = hashlib.sha256("".join(row["batch"] for row in rows if "batch" in row).encode()).hexdigest()[:16]
+    best = {key: found["best"][key] for key in ("step", "validation_loss", "validation_perplexity")}
+    return {
+        "test": found["test"],
+        "best": best,
+        "curve": [[row["step"], row["validation_loss"]] for row in evaluations],
+        "final_validation_loss": evaluations[-1]["validation_loss"],
+        "steps": found["steps"],
+        "tokens": found["tokens"],
+        "parameters": found["parameters"],
+        "flops_per_token": found["flops_per_token"],
+        "data": found["data"],
+        "order": order,
+        "gates": mean_gates(place, tokens.splits["validation"]),
+        "measured": {"seconds": found["seconds"], "curve_seconds": [row["seconds"] for row in evaluations]},
+    }
+
+
+@torch.no_grad()
+def mean_gates(folder: Path, tokens: Any, rows: int = 8) -> list[float | None]:
+    """Mean gate of the first correction in each layer, over a few validation rows; None where there is none."""
+    model = load_run(folder).model
+    length = model.config.max_len
+    count = max(1, min(rows, len(tokens) // length))
+    ids = torch.from_numpy(tokens[: count * length].astype("int64")).view(count, -1)
+    with capture(model) as traces:
+        model.hidden(ids)
+    gates = [traces[f"layers.{i}.attention"].rounds for i in range(model.config.n_layers)]
+    return [float(r[1].gate.mean()) if len(r) > 1 and r[1].gate is not None else None for r in gates]

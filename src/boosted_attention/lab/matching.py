@@ -1,0 +1,73 @@
+"""Matched baselines: the standard model that costs what another model costs.
+
+The width is chosen first, as the paper does, in steps of the number of heads. Where no width comes within one percent,
+the feed-forward network of the nearest width is made a little wider or narrower to close the gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.names import InputError, require_choice
+
+Cost = Callable[[LanguageModelConfig], float]
+
+COSTS: dict[str, Cost] = {
+    "parameters": lambda config: config.num_params(),
+    "non-embedding parameters": lambda config: config.num_params(embeddings=False),
+    "flops": lambda config: config.flops(),
+}
+CLOSE = 0.01  # of the cost
+
+
+def matched(model: LanguageModelConfig, by: str = "parameters") -> LanguageModelConfig:
+    """The standard model of the same depth and heads whose cost is nearest to that of ``model``."""
+    require_choice("by", by, COSTS)
+    return match_cost(model, COSTS[by](model), COSTS[by], by)
+
+
+def match_cost(model: LanguageModelConfig, target: float, cost: Cost, what: str) -> LanguageModelConfig:
+    """A standard model whose cost, which must grow with its width, is within one percent of ``target``."""
+    base = replace(model, attention="standard", attention_options={}, boosted_layers="all")
+    nearest = nearest_width(base, target, cost)
+    if off(cost(nearest), target) > CLOSE:
+        nearest = adjust_ffn(nearest, target, cost)
+    found = cost(nearest)
+    if off(found, target) > CLOSE:
+        raise InputError(
+            f"no standard model has the {what} of {model.attention!r}, {target:,.0f}: the nearest, "
+            f"d_model={nearest.d_model} with a feed-forward network of {nearest.d_ffn}, has {found:,.0f}"
+        )
+    return nearest
+
+
+def nearest_width(base: LanguageModelConfig, target: float, cost: Cost) -> LanguageModelConfig:
+    """By bisection over multiples of n_heads."""
+
+    def width(units: int) -> LanguageModelConfig:
+        return replace(base, d_model=units * base.n_heads)
+
+    low, high = 1, 2
+    while cost(width(high)) < target:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if cost(width(middle)) < target else (low, middle)
+    return min((width(low), width(high)), key=lambda config: off(cost(config), target))
+
+
+def adjust_ffn(base: LanguageModelConfig, target: float, cost: Cost) -> LanguageModelConfig:
+    """The cost is linear in the hidden width of the feed-forward network."""
+    here = cost(base)
+    per_unit = cost(with_ffn(base, base.d_ffn + 1)) - here
+    return with_ffn(base, max(1, base.d_ffn + round((target - here) / per_unit)))
+
+
+def with_ffn(base: LanguageModelConfig, hidden: int) -> LanguageModelConfig:
+    return replace(base, ffn_multiple=hidden / base.d_model)
+
+
+def off(value: float, target: float) -> float:
+    return abs(value / target - 1)
