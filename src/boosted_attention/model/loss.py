@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-CHUNK_ELEMENTS = 2**22  # logits at a time: 16 MB in float32
+CHUNK_ELEMENTS = 2**20  # logits at a time: 4 MB in float32, which a cache can hold
 IGNORED = -100  # the target of positions that predict nothing
 
 
@@ -38,19 +38,21 @@ class SummedLoss(torch.autograd.Function):
         for start in range(0, hidden.shape[0], rows):
             h, y = hidden[start : start + rows], targets[start : start + rows]
             logits = functional.linear(h, weight)  # (n, V), in half precision under autocast
-            log_p = logits.to(total.dtype).log_softmax(dim=-1)
-            total += functional.nll_loss(log_p, y, ignore_index=IGNORED, reduction="sum")
+            counts = (y != IGNORED)[:, None]  # (n, 1)
+            index = y.clamp_min(0)[:, None]
+            precisely = logits.to(total.dtype)
+            at_target, top = precisely.gather(1, index), precisely.amax(dim=-1, keepdim=True)
+            p = precisely.softmax(dim=-1)
+            # log p of the target by way of the largest p, which cannot underflow
+            total += ((top - at_target - p.amax(dim=-1, keepdim=True).log()) * counts).sum()
             if d_hidden is None and d_weight is None:
                 continue
-            d_logits = log_p.exp_()
-            real = y != IGNORED
-            index = torch.where(real, y, 0)[:, None]
-            d_logits.scatter_add_(1, index, torch.full_like(index, -1, dtype=d_logits.dtype))
-            d_logits = (d_logits * real[:, None]).to(logits.dtype)
+            p.scatter_add_(1, index, torch.full_like(at_target, -1.0))  # now dL/dlogits, of the targets that count
+            d_logits = p.to(logits.dtype)
             if d_hidden is not None:
-                d_hidden[start : start + rows] = d_logits @ weight.to(logits.dtype)
+                d_hidden[start : start + rows] = (d_logits @ weight.to(logits.dtype)) * counts
             if d_weight is not None:
-                d_weight += d_logits.T @ h.to(logits.dtype)
+                d_weight += d_logits.T @ (h * counts).to(logits.dtype)
         ctx.save_for_backward(d_hidden, None if d_weight is None else d_weight.to(weight.dtype))
         return total
 

@@ -32,6 +32,8 @@ class TrainingConfig:
     """Highest learning rate."""
     warmup: int | None = None
     """Steps of linear warm-up; a tenth of the run by default, at most 1,500."""
+    horizon: int = 1600
+    """Steps the cosine is laid out for, if the run is shorter: a short trial ends before its learning rate has."""
     weight_decay: float = 0.01
     """On all parameters."""
     beta2: float = 0.999
@@ -63,7 +65,7 @@ class TrainingConfig:
             self.batch_size % self.accumulate == 0,
             f"accumulate={self.accumulate} must divide batch_size={self.batch_size}",
         )
-        for option in ("lr", "clip", "weight_decay", "eval_every", "warmup"):
+        for option in ("lr", "clip", "weight_decay", "eval_every", "warmup", "horizon"):
             value = getattr(self, option)
             require(value is None or (math.isfinite(value) and value >= 0), f"{option}={value!r} must not be negative")
         require(0 <= self.beta2 < 1, f"beta2={self.beta2!r} must lie in [0, 1)")
@@ -82,4 +84,4 @@ class TrainingConfig:
         warmup = min(total // 10, LONGEST_WARMUP) if self.warmup is None else self.warmup
         if step < warmup:
             return self.lr * step / warmup
-        return self.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
+        return self.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, max(total, self.horizon) - warmup)))

@@ -16,7 +16,15 @@ MINI = RunConfig(model=LanguageModelConfig(), training=TrainingConfig(), data=Da
 PAPER = RunConfig(
     model=LanguageModelConfig(vocab_size=16_384, d_model=256, max_len=256, dropout=0.1),
     training=TrainingConfig(
-        epochs=15, layout="rows", lr=3e-4, warmup=1500, eval_every=1, eval_unit="epochs", protocol="paper", seed=42
+        epochs=15,
+        layout="rows",
+        lr=3e-4,
+        warmup=1500,
+        horizon=0,
+        eval_every=1,
+        eval_unit="epochs",
+        protocol="paper",
+        seed=42,
     ),
     data=DataConfig(corpus="wikitext-103", tokenizer="paper", train_tokens=10_000_000),
 )
@@ -27,6 +35,7 @@ GPT = RunConfig(
     ),
     training=TrainingConfig(
         steps=20_000, batch_size=512, accumulate=32, lr=6e-4, weight_decay=0.1, beta2=0.95, precision="bfloat16",
+        horizon=0,
         eval_every=1000,
     ),
     data=DataConfig(corpus="openwebtext"),
