@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,6 +7,7 @@ from hypothesis import HealthCheck, settings
 
 from boosted_attention import AttentionLayer, attention_layer
 from boosted_attention.attention.checks import CHECK_OPTIONS
+from tests.text import sample_text
 
 D_MODEL, N_HEADS = 32, 4
 
@@ -28,6 +30,20 @@ def pytest_configure(config):
 @pytest.fixture(scope="session")
 def full(request) -> bool:
     return request.config.getoption("--full")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Token files of the tests stay out of the user's cache."""
+    os.environ["BOOSTED_ATTENTION_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ.pop("BOOSTED_ATTENTION_DATA", None)
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "words.txt"
+    path.write_text(sample_text(20_000))
+    return path
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ PAPER = RunConfig(
 
 GPT = RunConfig(
     model=LanguageModelConfig(
-        vocab_size=32_768, d_model=768, n_layers=12, n_heads=12, max_len=1024, init="scaled"
+        vocab_size=50_257, d_model=768, n_layers=12, n_heads=12, max_len=1024, init="scaled"
     ),
     training=TrainingConfig(
         steps=20_000, batch_size=512, accumulate=32, lr=6e-4, weight_decay=0.1, beta2=0.95, precision="bfloat16",

@@ -1,0 +1,99 @@
+"""What a model costs, known without building it."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from boosted_attention import LanguageModelConfig, list_attention
+from boosted_attention.attention.checks import CHECK_OPTIONS
+from boosted_attention.train.presets import PRESETS
+
+PAPER = {"vocab_size": 16_384, "d_model": 256, "n_layers": 4, "n_heads": 4, "max_len": 256}
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters", "not_embeddings"),
+    [
+        ({"attention": "standard"}, 7_419_392, 3_159_552),
+        ({"attention": "twicing"}, 7_419_392, 3_159_552),
+        ({"attention": "standard", "d_model": 288}, 8_789_184, 3_996_864),
+        ({"attention": "boosted"}, 8_734_208, 4_474_368),
+        ({"attention": "standard", "n_layers": 5}, 8_209_152, 3_949_312),
+    ],
+)
+def test_the_papers_models_have_their_exact_sizes(options, parameters, not_embeddings):
+    config = LanguageModelConfig(**{**PAPER, **options})
+    assert config.num_params() == parameters
+    assert config.num_params(embeddings=False) == not_embeddings
+
+
+def test_the_paper_presets_are_these_models():
+    sizes = {name: PRESETS[f"paper-small-{name}"].model.num_params() for name in ("standard", "wide", "twicing")}
+    assert sizes == {"standard": 7_419_392, "wide": 8_789_184, "twicing": 7_419_392}
+    assert PRESETS["paper-small"].model.num_params() == PRESETS["paper-small-boosted"].model.num_params() == 8_734_208
+
+
+def test_large_presets_cost_nothing_to_ask_about():
+    sizes = {}
+    for name in ("gpt-125m", "gpt-350m"):
+        boosted = PRESETS[name].model
+        standard = LanguageModelConfig(**{**boosted.to_dict(), "attention": "standard"})
+        sizes[name] = boosted.num_params() / standard.num_params() - 1
+    assert sizes["gpt-125m"] == pytest.approx(0.28, abs=0.01)
+    assert sizes["gpt-350m"] == pytest.approx(0.35, abs=0.01)
+
+
+@pytest.mark.parametrize("name", list_attention())
+def test_num_params_is_what_building_gives(name):
+    config = LanguageModelConfig(attention=name, d_model=32, vocab_size=50, max_len=16)
+    assert config.num_params() == sum(p.numel() for p in config.build().parameters())
+
+
+@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("options", [{}, {"n_kv_heads": 2, "positions": "rotary", "tie_weights": False}])
+def test_flops_are_those_the_counter_sees_on_the_explicit_kernel(name, options):
+    """On the meta device, where iterated learners cannot stop early and so do all they may."""
+    config = LanguageModelConfig(
+        attention=name, attention_options=CHECK_OPTIONS.get(name, {}), d_model=32, vocab_size=50, max_len=24, **options
+    )
+    model = config.on_meta()
+    for layer in model.layers:
+        layer.attention.kernel = "explicit"
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(torch.zeros(3, 24, dtype=torch.long, device="meta"))
+    assert config.flops() * 3 * 24 == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+def test_twicing_counts_one_score_and_two_sums_and_reports_the_fused_extra_apart():
+    costs = {name: LanguageModelConfig(attention=name, **PAPER) for name in ("standard", "twicing", "boosted")}
+    products = 2 * 256 * 256 * 4  # one product of T x d numbers, in four layers
+    assert costs["twicing"].flops() - costs["standard"].flops() == products
+    assert costs["twicing"].fused_extra_flops() == products
+    assert costs["standard"].fused_extra_flops() == costs["boosted"].fused_extra_flops() == 0
+    relative = costs["boosted"].flops() / costs["standard"].flops()
+    assert relative == pytest.approx(1.23, abs=0.005)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("name", ["standard", "boosted", "twicing"])
+def test_memory_counts_what_a_real_step_keeps(name, dropout):
+    config = LanguageModelConfig(attention=name, d_model=32, vocab_size=50, max_len=16, dropout=dropout)
+    model, kept = config.build(), {}
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    ids = torch.zeros(3, 16, dtype=torch.long)
+
+    def keep(t):
+        if t.untyped_storage().data_ptr() not in own:
+            kept[t.untyped_storage().data_ptr()] = (t, t.untyped_storage().nbytes())
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        loss = model.loss(ids, ids)
+    memory = config.memory(batch_size=3)
+    assert memory.activations == pytest.approx(sum(size for _, size in kept.values()), rel=0.02)
+    assert memory.weights == 4 * config.num_params()
+    assert memory.training == 4 * memory.weights + memory.activations
+    assert (
+        memory.cache == config.n_layers * (4 if name == "boosted" else 3 if name == "twicing" else 2) * 3 * 16 * 32 * 4
+    )
+    assert loss.isfinite()

@@ -1,0 +1,121 @@
+"""Generation: cached as uncached, reproducible, and within its bounds."""
+
+import pytest
+import torch
+
+from boosted_attention import LanguageModelConfig, list_attention
+from boosted_attention.attention.checks import CHECK_OPTIONS
+from boosted_attention.model.generation import Sampling, window_start
+
+VOCAB = 37
+
+
+def trained_alike(name: str, **options):
+    """A model whose logits are spread as a trained model's are."""
+    config = LanguageModelConfig(
+        vocab_size=VOCAB, d_model=16, n_layers=2, max_len=16, attention=name,
+        attention_options=CHECK_OPTIONS.get(name, {}), **options,
+    )  # fmt: skip
+    model = config.build().double()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    return model
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("name", list_attention())
+def test_with_the_cache_and_without_the_same_tokens(name, positions):
+    """Past the model's length too, where the context is a window."""
+    model, ids = trained_alike(name, positions=positions), torch.randint(VOCAB, (3, 5))
+    cached, recomputed = (model.generate(ids, 25, use_cache=use) for use in (True, False))
+    assert torch.equal(cached, recomputed)
+    sampled = [model.generate(ids, 25, temperature=1.0, top_k=9, seed=3, use_cache=use) for use in (True, False)]
+    assert torch.equal(*sampled)
+
+
+def test_left_padded_prompts_continue_as_they_would_alone():
+    model = trained_alike("boosted")
+    prompts = [torch.randint(VOCAB, (1, n)) for n in (3, 6)]
+    padded = torch.cat([torch.cat([torch.zeros(1, 3, dtype=torch.long), prompts[0]], dim=1), prompts[1]])
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1], [1] * 6])
+    together = model.generate(padded, 8, mask=mask)
+    assert torch.equal(together[0, 3:], model.generate(prompts[0], 8)[0])
+    assert torch.equal(together[1], model.generate(prompts[1], 8)[0])
+    assert torch.equal(together, model.generate(padded, 8, mask=mask, use_cache=False))
+
+
+def test_greedy_is_the_argmax_of_the_logits():
+    model, ids = trained_alike("standard"), torch.randint(VOCAB, (2, 4))
+    expected = ids
+    for _ in range(6):
+        expected = torch.cat([expected, model.eval()(expected)[:, -1:].argmax(-1)], dim=1)
+    assert torch.equal(model.generate(ids, 6), expected)
+
+
+def test_seeds_stops_and_streams():
+    model, ids = trained_alike("boosted"), torch.randint(VOCAB, (4, 3))
+    first, again, other = (model.generate(ids, 20, temperature=1.0, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    stop, seen = int(first[0, 8]), []
+    stopped = model.generate(ids, 20, temperature=1.0, seed=1, stop=stop, stream=seen.append)
+    ends = [row.index(stop) if stop in row else None for row in stopped[:, 3:].tolist()]
+    for row, end in zip(stopped[:, 3:].tolist(), ends, strict=True):
+        assert end is None or set(row[end:]) == {stop}
+    assert torch.equal(torch.stack(seen, dim=1), stopped[:, 3:])
+    assert ends[0] is not None
+
+
+def test_filters_keep_the_likeliest():
+    logits = torch.tensor([[3.0, 2.0, 1.0, 0.0]]).log_softmax(-1).repeat(4000, 1)
+    draw = torch.Generator().manual_seed(0)
+
+    def support(**options):
+        return set(Sampling(temperature=1.0, **options).choose(logits, draw).tolist())
+
+    assert support() == {0, 1, 2, 3}
+    assert support(top_k=2) == {0, 1}
+    assert support(top_k=99) == {0, 1, 2, 3}
+    assert support(top_p=0.7) == {0, 1}  # 0.64, then 0.88
+    assert support(top_p=0.01) == {0}
+    often = Sampling(temperature=0.25).choose(logits, draw)
+    assert (often == 0).double().mean() > 0.95
+
+
+def test_the_window_drops_its_older_half():
+    assert [window_start(n, 16) for n in (1, 16, 17, 24, 25, 32, 33)] == [0, 0, 8, 8, 16, 16, 24]
+    assert window_start(5, 1) == 4
+
+
+def test_generation_leaves_the_mode_as_it_was():
+    model = trained_alike("boosted", dropout=0.5).train()
+    ids = torch.randint(VOCAB, (2, 4))
+    assert torch.equal(model.generate(ids, 5), model.generate(ids, 5))
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": -1.0}, "temperature=-1.0"),
+        ({"top_k": 0}, "top_k=0"),
+        ({"top_p": 1.5}, "top_p=1.5"),
+        ({"stop": 99}, "stop=99 is outside the vocabulary"),
+        ({"mask": torch.ones(2, 2)}, "mask has shape"),
+        ({"mask": torch.tensor([[1, 1, 0]])}, "pad prompts on the left"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        trained_alike("standard").generate(torch.zeros(1, 3, dtype=torch.long), 2, **options)
+
+
+def test_wrong_prompts_are_named():
+    model = trained_alike("standard")
+    with pytest.raises(ValueError, match="outside the vocabulary of 37"):
+        model.generate(torch.tensor([[40]]), 2)
+    with pytest.raises(ValueError, match="ids is empty"):
+        model.generate(torch.zeros(1, 0, dtype=torch.long), 2)
+    with pytest.raises(ValueError, match="max_new_tokens=-1"):
+        model.generate(torch.tensor([[1]]), -1)
