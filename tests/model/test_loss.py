@@ -6,7 +6,11 @@ from torch.nn import functional
 
 from boosted_attention import LanguageModelConfig
 from boosted_attention.model import loss as chunked
-from boosted_attention.model.loss import IGNORED, summed_loss, token_losses
+from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
+
+
+def summed_loss(hidden, weight, targets):
+    return chunked_loss(hidden, weight, targets, "sum")
 
 
 def plain(hidden, weight, targets):

@@ -29,7 +29,7 @@ from boosted_attention.data.tokenizer import KINDS, Tokenizer, build_tokenizer
 from boosted_attention.names import require
 
 FORMAT = 1
-BATCH = 64  # blocks encoded at once
+BATCH = 16  # blocks encoded at once
 HASHED_ON_OPENING = 2**30  # bytes; larger files are checked by their size alone
 
 Report = Callable[[str, float], None]  # (what is being done, how far)

@@ -17,7 +17,7 @@ from boosted_attention.attention.learners import SoftmaxLearner
 from boosted_attention.attention.masks import padding_mask
 from boosted_attention.model.blocks import NORM_CLASSES, Block, FeedForward
 from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.model.loss import IGNORED, summed_loss, token_losses
+from boosted_attention.model.loss import chunked_loss, token_losses
 from boosted_attention.names import require, require_choice
 
 INIT_STD = 0.02
@@ -126,8 +126,7 @@ class LanguageModel(nn.Module):
         hidden = self.hidden(ids, mask)
         if reduction == "none":
             return token_losses(hidden, self.projection, targets)
-        total = summed_loss(hidden, self.projection, targets)
-        return total if reduction == "sum" else total / (targets != IGNORED).sum()
+        return chunked_loss(hidden, self.projection, targets, reduction)
 
     def generate(
         self,

@@ -64,11 +64,11 @@ class SummedLoss(torch.autograd.Function):
 
 
 @torch.compiler.disable  # its loop over chunks stays as it is: matrix products leave a compiler nothing to fuse
-def summed_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Sum over all targets but IGNORED ones, of hidden (B, T, D) and targets (B, T)."""
-    result = SummedLoss.apply(hidden.flatten(0, 1), weight, targets.flatten())
-    assert isinstance(result, Tensor)
-    return result
+def chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str) -> Tensor:
+    """Sum or mean over all targets but IGNORED ones, of hidden (B, T, D) and targets (B, T)."""
+    total = SummedLoss.apply(hidden.flatten(0, 1), weight, targets.flatten())
+    assert isinstance(total, Tensor)
+    return total if reduction == "sum" else total / (targets != IGNORED).sum()
 
 
 @torch.no_grad()
