@@ -63,7 +63,7 @@ class SummedLoss(torch.autograd.Function):
         return d_hidden, d_weight, None
 
 
-@torch.compiler.disable  # its loop over chunks stays as it is: matrix products leave a compiler nothing to fuse
+@torch.compiler.disable()  # its loop over chunks stays as it is: matrix products leave a compiler nothing to fuse
 def chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str) -> Tensor:
     """Sum or mean over all targets but IGNORED ones, of hidden (B, T, D) and targets (B, T)."""
     total = SummedLoss.apply(hidden.flatten(0, 1), weight, targets.flatten())

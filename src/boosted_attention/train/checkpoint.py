@@ -90,8 +90,9 @@ def full_disk(error: Exception, final: Path, needed: int, kind: str) -> str:
     previous = sorted(final.parent.glob(f"{kind}-*"))
     kept = f"{previous[-1].name} is kept" if previous else "there is none before it"
     free = shutil.disk_usage(final.parent).free if final.parent.exists() else 0
-    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) or "No space" in str(error)
-    what = "the disk is full" if full else str(error)
+    numbers = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+    full = getattr(error, "errno", None) in numbers or any(f"os error {n}" in str(error) for n in numbers)
+    what = "the disk is full" if full else str(error)  # safetensors writes the number into its message
     return f"checkpoint {final} was not written: {what}; it needs {needed} bytes, {free} are free; {kept}"
 
 

@@ -56,8 +56,10 @@ def exclusive(folder: Path) -> Iterator[None]:
     try:
         with FileLock(folder / ".lock", timeout=0):
             owner.write_text(f"{os.getpid()}\n")
-            yield
-            owner.unlink(missing_ok=True)
+            try:
+                yield
+            finally:
+                owner.unlink(missing_ok=True)
     except Timeout:
         who = owner.read_text().strip() if owner.exists() else "unknown"
         raise InputError(f"--out {folder} is in use by another process ({who}); wait for it or give another") from None

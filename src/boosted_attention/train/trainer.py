@@ -131,10 +131,7 @@ class Training:
         self.metrics = Metrics(self.folder / "metrics.jsonl", tensorboard=trainer.tensorboard)
         self.done, self.tokens, self.seconds = 0, 0, 0.0
         self.best: dict[str, Any] | None = None
-        if found is not None:
-            self._restore(found)
-        else:
-            self._begin()
+        self.found = found
 
     def _find_checkpoint(self, resume: bool) -> checkpoint.Checkpoint | None:
         used = (self.folder / "config.json").exists()
@@ -189,9 +186,13 @@ class Training:
         self.metrics.cut(self.done)
 
     def finish(self) -> dict[str, Any]:
-        self.observer.start(self.done, self.total)
-        self.model.train()
         try:
+            if self.found is None:
+                self._begin()
+            else:
+                self._restore(self.found)
+            self.observer.start(self.done, self.total)
+            self.model.train()
             while self.done < self.total:
                 self._step()
                 if self.training.evaluates_at(self.done, self.total, self.trainer.batches.steps_per_epoch):

@@ -1,0 +1,199 @@
+"""A killed run goes on as if nothing had happened: losses, weights, optimizer and order, bit for bit."""
+
+import json
+import multiprocessing
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from boosted_attention.train import checkpoint
+from boosted_attention.train.metrics import read_metrics
+from tests.train.driver import STEPS, small_trainer, train
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.train.driver", "torch._dynamo"])
+
+
+def in_process(folder: Path, text: Path, die_at=None, resume=False, kill_after=None) -> int:
+    process = CONTEXT.Process(target=train, args=(folder, text, die_at, resume))
+    process.start()
+    if kill_after is not None:
+        time.sleep(kill_after)
+        process.kill()
+    process.join()
+    return process.exitcode
+
+
+def rows_of(folder: Path):
+    """Everything in metrics.jsonl but the clock."""
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in read_metrics(folder / "metrics.jsonl")]
+
+
+def outcome(folder: Path):
+    found, problems = checkpoint.latest(folder / "checkpoints", "step")
+    assert not problems
+    assert found.step == STEPS
+    result = json.loads((folder / "result.json").read_text())
+    return rows_of(folder), found.tensors("model"), found.tensors("optimizer"), result["test"], result["best"]["step"]
+
+
+def assert_identical(ours, theirs):
+    assert ours[0] == theirs[0]
+    for mine, its in zip(ours[1:3], theirs[1:3], strict=True):
+        assert mine.keys() == its.keys()
+        assert all(torch.equal(mine[name], its[name]) for name in mine)
+    assert ours[3:] == theirs[3:]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, text_file):
+    """An uninterrupted run, and how long it takes in a process of its own."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    started = time.monotonic()
+    assert in_process(folder, text_file) == 0
+    return outcome(folder), time.monotonic() - started
+
+
+def pytest_generate_tests(metafunc):
+    """Where to kill: some writes of a checkpoint, a step, and moments by the clock; 20 of them with --full."""
+    if "moment" not in metafunc.fixturenames:
+        return
+    full = metafunc.config.getoption("--full")
+    draw = random.Random(0)
+    inside = [("flush", n) for n in (2, 7, 12, 13, 24)] + [("step", n) for n in (1, 4, 9)]
+    clock = [("clock", draw.uniform(0.05, 0.95)) for _ in range(12)]
+    chosen = inside + clock if full else [("flush", 7), ("flush", 13), ("step", 9), clock[0]]
+    metafunc.parametrize("moment", chosen, ids=lambda m: f"{m[0]}-{m[1]:.2f}")
+
+
+def test_killed_and_resumed_is_never_killed(moment, whole, text_file, tmp_path):
+    expected, seconds = whole
+    kind, where = moment
+    folder = tmp_path / "run"
+    if kind == "clock":
+        in_process(folder, text_file, kill_after=where * seconds)
+    else:
+        assert in_process(folder, text_file, die_at=(kind, where)) == -signal.SIGKILL
+        assert not (folder / "result.json").exists()
+    assert in_process(folder, text_file, resume=True) == 0
+    assert_identical(outcome(folder), expected)
+
+
+def test_killed_again_and_again(whole, text_file, tmp_path):
+    folder = tmp_path / "run"
+    for die_at in (("flush", 9), ("step", 5), ("flush", 3)):
+        assert in_process(folder, text_file, die_at=die_at, resume=True) == -signal.SIGKILL
+    assert in_process(folder, text_file, resume=True) == 0
+    assert_identical(outcome(folder), whole[0])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_save_and_end(number, code, whole, text_file, tmp_path):
+    folder = tmp_path / "run"
+    process = CONTEXT.Process(target=train, args=(folder, text_file, None, False))
+    process.start()
+    while not read_metrics(folder / "metrics.jsonl"):
+        time.sleep(0.02)
+    import os
+
+    os.kill(process.pid, number)
+    process.join()
+    assert process.exitcode == code
+    found, _ = checkpoint.latest(folder / "checkpoints", "step")
+    assert found.step == read_metrics(folder / "metrics.jsonl")[-1]["step"]
+    assert in_process(folder, text_file, resume=True) == 0
+    assert_identical(outcome(folder), whole[0])
+
+
+class Listener:
+    def __init__(self):
+        self.remarks = []
+
+    def start(self, first, total):
+        self.first = first
+
+    def step(self, row): ...
+    def evaluated(self, row): ...
+
+    def remark(self, text):
+        self.remarks.append(text)
+
+
+@pytest.fixture(scope="module")
+def halfway(tmp_path_factory, text_file):
+    """A run that died at step 14, with checkpoints of steps 8 and 12."""
+    folder = tmp_path_factory.mktemp("halfway") / "run"
+    assert in_process(folder, text_file, die_at=("step", 14)) == -signal.SIGKILL
+    assert sorted(p.name for p in (folder / "checkpoints").glob("step-*")) == ["step-00000008", "step-00000012"]
+    return folder
+
+
+@pytest.mark.parametrize("harm", ["flipped bit", "torn", "missing"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_damaged_file_is_named_and_the_checkpoint_before_it_used(name, harm, halfway, whole, text_file, tmp_path):
+    folder = shutil.copytree(halfway, tmp_path / "run")
+    path = folder / "checkpoints" / "step-00000012" / name
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 4
+    if harm == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(raw if harm == "flipped bit" else raw[: len(raw) // 2])
+    listener = Listener()
+    small_trainer(folder, text_file, observer=listener).run(resume=True)
+    assert listener.first == 8
+    assert listener.remarks == [
+        f"{path} is {'missing' if harm == 'missing' else 'damaged'}; going on from step-00000008"
+    ]
+    assert_identical(outcome(folder), whole[0])
+
+
+def test_with_nothing_whole_left_it_starts_anew_and_says_so(halfway, whole, text_file, tmp_path):
+    folder = shutil.copytree(halfway, tmp_path / "run")
+    for path in (folder / "checkpoints").glob("step-*/model.safetensors"):
+        path.write_bytes(b"")
+    listener = Listener()
+    small_trainer(folder, text_file, observer=listener).run(resume=True)
+    assert listener.first == 0
+    assert all(remark.endswith("; starting anew") for remark in listener.remarks)
+    assert_identical(outcome(folder), whole[0])
+
+
+def test_other_settings_and_other_data_are_refused(halfway, text_file, tmp_path):
+    folder = shutil.copytree(halfway, tmp_path / "run")
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    with pytest.raises(
+        ValueError, match=r"training\.lr \(0\.001 there, 0\.01 here\); training\.seed \(3 there, 4 here\)"
+    ):
+        small_trainer(folder, text_file, lr=0.01, seed=4).run(resume=True)
+    with pytest.raises(ValueError, match=r"model\.attention \('boosted' there, 'standard' here\)"):
+        small_trainer(folder, text_file, model={"attention": "standard"}).run(resume=True)
+    with pytest.raises(ValueError, match="holds a run already; --resume"):
+        small_trainer(folder, text_file).run()
+    trainer = small_trainer(folder, text_file)
+    trainer.data.manifest["splits"]["train"]["sha256"] = "changed"
+    with pytest.raises(ValueError, match="data fingerprint"):
+        trainer.run(resume=True)
+    after = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert {p.name for p in set(after) ^ set(before)} <= {".lock", ".owner"}
+    assert all(after[p] == before[p] for p in before if p.name not in (".lock", ".owner"))
+
+
+def test_a_finished_run_resumes_to_its_result(whole, text_file, tmp_path):
+    folder = tmp_path / "run"
+    trainer = small_trainer(folder, text_file)
+    first = trainer.run()
+    rows = rows_of(folder)
+    again = small_trainer(folder, text_file).run(resume=True)
+    assert again == first
+    assert rows_of(folder) == rows
+
+
+def test_the_folder_holds_no_pickle(halfway):
+    kinds = {path.suffix for path in halfway.rglob("*") if path.is_file() and not path.name.startswith(".")}
+    assert kinds == {".json", ".jsonl", ".safetensors"}
