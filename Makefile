@@ -39,3 +39,4 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.layers
 	$(BIN)/python -m benchmarks.retrieval
+	$(BIN)/python -m benchmarks.language

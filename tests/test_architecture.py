@@ -11,9 +11,11 @@ import boosted_attention
 
 SOURCE = Path(boosted_attention.__file__).parent
 # Each room may import from those before it; rooms in one set do not know each other.
-ROOMS = [{"names"}, {"attention"}, {"retrieval"}, {"theory"}, {"lab"}, {"cli"}]
-CORE = {"torch", "numpy", "scipy", "tyro", "rich"}
-OPTIONAL = {"matplotlib"}  # imported inside functions only
+ROOMS = [
+    {"names"}, {"attention"}, {"model"}, {"data"}, {"train"}, {"retrieval"}, {"theory"}, {"lab"}, {"cli"},
+]  # fmt: skip
+CORE = {"torch", "numpy", "scipy", "safetensors", "tokenizers", "filelock", "tyro", "rich"}
+OPTIONAL = {"matplotlib", "datasets", "zstandard", "tensorboard"}  # imported inside functions only
 
 
 def imports(path: Path) -> set[str]:

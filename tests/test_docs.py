@@ -37,7 +37,7 @@ def test_python_blocks_run(code):
 
 
 @pytest.mark.parametrize("code", list(blocks("bash")))
-def test_shell_blocks_are_true(code):
+def test_shell_blocks_are_true(code, tmp_path):
     everything = {line for target in ("reproduce", "test") for line in recipe(target)}
     for line in code.splitlines():
         command = shlex.split(line, comments=True)
@@ -45,7 +45,8 @@ def test_shell_blocks_are_true(code):
             assert recipe(command[1])
         elif command[0] == "boosted-attention":
             run = [sys.executable, "-m", "boosted_attention", *command[1:]]
-            assert subprocess.run(run, capture_output=True, check=False).returncode == 0, line
+            done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{line}: {done.stderr}"
         else:  # the plain lines the make targets stand for
             assert line in everything
 

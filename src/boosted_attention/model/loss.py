@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.nn import functional
 
 CHUNK_ELEMENTS = 2**20  # logits at a time: 4 MB in float32, which a cache can hold
@@ -63,7 +64,7 @@ class SummedLoss(torch.autograd.Function):
         return d_hidden, d_weight, None
 
 
-@torch.compiler.disable()  # its loop over chunks stays as it is: matrix products leave a compiler nothing to fuse
+@_disable_dynamo  # its loop of matrix products leaves a compiler nothing to fuse; this form imports dynamo on first use
 def chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str) -> Tensor:
     """Sum or mean over all targets but IGNORED ones, of hidden (B, T, D) and targets (B, T)."""
     total = SummedLoss.apply(hidden.flatten(0, 1), weight, targets.flatten())
