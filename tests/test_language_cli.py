@@ -15,20 +15,8 @@ from boosted_attention.cli.main import main
 from boosted_attention.cli.train import parse_option
 from boosted_attention.train.metrics import read_metrics
 
-TINY = [
-    "--vocab-size",
-    "300",
-    "--d-model",
-    "16",
-    "--n-layers",
-    "2",
-    "--n-heads",
-    "2",
-    "--max-len",
-    "16",
-    "--batch-size",
-    "8",
-]
+TINY = ["--vocab-size", "300", "--d-model", "16", "--n-layers", "2", "--n-heads", "2"]
+TINY += ["--max-len", "16", "--batch-size", "8"]
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:

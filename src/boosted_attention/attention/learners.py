@@ -150,6 +150,10 @@ class SoftmaxLearner(nn.Module):
         """What one query costs beyond the linear layers applied once: scores, and weights times values."""
         return self.scores_flops(n_keys) + 2 * self.split_sizes[0] * n_keys
 
+    def fused_extra_flops(self, n_keys: int) -> int:
+        """Scores that the fused kernel computes again, because it cannot hand out its weights."""
+        return (self.fused_score_passes - 1) * self.scores_flops(n_keys)
+
     def query_weight(self) -> Tensor:
         """W_Q, (H*dh, D)."""
         return self._rows("q")[0]

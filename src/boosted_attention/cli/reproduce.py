@@ -27,7 +27,7 @@ def run(
     Example: boosted-attention reproduce rounds gates --preset smoke --out /tmp/try
 
     Args:
-        experiments: names from ``boosted-attention experiments``; all of them by default.
+        experiments: names from ``boosted-attention experiments``; by default the synthetic half and lm-main.
         preset: smoke (seconds), quick (minutes), cpu (hours) or paper (the paper's settings; language models for GPUs).
         out: folder for results, tables, claims and figures.
         workers: runs at a time; as many as there are cores by default.
@@ -39,7 +39,7 @@ def run(
     from rich.markdown import Markdown
 
     from boosted_attention.lab import ledger
-    from boosted_attention.lab.experiments import EXPERIMENTS, experiment
+    from boosted_attention.lab.experiments import DEFAULT, EXPERIMENTS, experiment
     from boosted_attention.lab.presets import preset as find_preset
     from boosted_attention.lab.reproduce import reproduce
 
@@ -48,7 +48,7 @@ def run(
     require(workers is None or is_count(workers), f"--workers {workers} must be at least 1")
     if data_root is not None:
         os.environ["BOOSTED_ATTENTION_DATA"] = data_root  # the runs' processes inherit it; it is no part of a result
-    chosen, names = find_preset(preset, seeds, corpus), list(dict.fromkeys(experiments)) or list(EXPERIMENTS)
+    chosen, names = find_preset(preset, seeds, corpus), list(dict.fromkeys(experiments)) or list(DEFAULT)
     console, live = Console(), Console(stderr=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:

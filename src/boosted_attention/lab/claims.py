@@ -25,6 +25,12 @@ class Claim:
     criterion: Criterion
     control: bool = False  # what the paper's reading implies but it does not say: tested beside its claims
 
+    @property
+    def needs_full_size(self) -> bool:
+        """An absolute figure of a language model or its inside means nothing at another size, text or tokenizer."""
+        absolute = self.criterion.rule == "number" and not self.paper.endswith("%")
+        return absolute and (self.experiment.startswith("lm-") or self.experiment == "analysis")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
@@ -33,14 +39,17 @@ class Judged:
     claim: Claim
     ours: Estimate | None
     verdict: str
+    scale: str | None = None  # what was run, where it is smaller than the paper's own
 
 
 def judge(claim: Claim, tables: dict[str, Table]) -> Judged:
     table = tables.get(claim.experiment)
     if table is None:
         return Judged(claim=claim, ours=None, verdict=NOT_RUN)
+    if table.scale is not None and (claim.needs_full_size or claim.quantity not in table.quantities):
+        return Judged(claim=claim, ours=None, verdict=NOT_RUN)
     ours = table.quantities[claim.quantity]
-    return Judged(claim=claim, ours=ours, verdict=claim.criterion.judge(ours))
+    return Judged(claim=claim, ours=ours, verdict=claim.criterion.judge(ours), scale=table.scale)
 
 
 def number(target: float, margin: float = 0.0) -> Criterion:

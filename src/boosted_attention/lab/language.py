@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, replace
 from functools import lru_cache
@@ -15,6 +16,7 @@ from boosted_attention.attention.trace import capture
 from boosted_attention.data.tokens import DataConfig, prepare
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
+from boosted_attention.lab.timing import step_time_ratios
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig, load_run
@@ -47,10 +49,13 @@ def arm_model(preset: Preset, arm: Arm) -> LanguageModelConfig:
     return replace(recipe(preset).model, **arm)
 
 
-def text_run(preset: Preset, corpus: str, arm: Arm, seed: int, name: str) -> Run:
+def text_run(preset: Preset, corpus: str, arm: Arm, seed: int, name: str, *, steps: int | None = None) -> Run:
+    """One model on one corpus with one seed."""
     base = recipe(preset)
     model = arm_model(preset, arm)
     training, data = replace(base.training, seed=seed), replace(base.data, corpus=corpus)
+    if steps is not None:
+        training = replace(training, steps=steps)
     return Run(
         work=f"{__name__}:train_model",
         config={"model": stated(model), "training": stated(training), "data": stated(data)},
@@ -59,14 +64,30 @@ def text_run(preset: Preset, corpus: str, arm: Arm, seed: int, name: str) -> Run
     )
 
 
-def text_runs(preset: Preset, arms: Mapping[str, Arm]) -> list[Run]:
-    """Every arm with every seed on every corpus."""
-    return [
-        text_run(preset, corpus, arm, seed, name)
-        for corpus in preset.text.corpora
-        for seed in preset.text.seeds
-        for name, arm in arms.items()
-    ]
+def timing_run(preset: Preset, arms: Mapping[str, Arm], name: str) -> Run:
+    """Step times of several models beside the first one's."""
+    base = recipe(preset)
+    return Run(
+        work=f"{__name__}:time_models",
+        config={
+            "models": [[label, stated(arm_model(preset, arm))] for label, arm in arms.items()],
+            "batch_size": base.training.batch_size,
+            "repeats": 3 if preset.name == "smoke" else 15,
+        },
+        label=f"step times, {name}",
+        seconds=3.0 * len(arms),
+    )
+
+
+def derived_run(
+    preset: Preset, corpus: str, seed: int, name: str, work: str, after: Run, options: dict[str, Any]
+) -> Run:
+    """A model that another run's result decides upon."""
+    run = text_run(preset, corpus, {}, seed, name)
+    return Run(
+        work=f"{__name__}:{work}", config={**run.config, **options}, after=(after.key,), label=run.label,
+        seconds=run.seconds,
+    )  # fmt: skip
 
 
 def stated(config: LanguageModelConfig | TrainingConfig | DataConfig) -> dict[str, Any]:
@@ -85,21 +106,20 @@ def stated(config: LanguageModelConfig | TrainingConfig | DataConfig) -> dict[st
 
 @lru_cache(maxsize=256)
 def flops_of(items: str) -> int:
-    import json
-
     return LanguageModelConfig.from_dict(json.loads(items)).flops()
 
 
 def cost(model: LanguageModelConfig, training: TrainingConfig, data: DataConfig) -> float:
     """Seconds on one core, roughly."""
-    import json
-
     per_token = flops_of(json.dumps(model.to_dict(), sort_keys=True))
-    steps = training.steps
-    if training.epochs is not None:
-        rows = (data.train_tokens or 0) // model.max_len
-        steps = training.epochs * max(1, rows // training.batch_size)
+    steps = planned_steps(model, training, data)
     return 5.0 + 3 * per_token * steps * training.batch_size * model.max_len / CORE_FLOPS
+
+
+def planned_steps(model: LanguageModelConfig, training: TrainingConfig, data: DataConfig) -> int:
+    """Steps of a run, known before its text is."""
+    rows = (data.train_tokens or 0) // model.max_len
+    return training.total_steps(max(1, rows // training.batch_size))
 
 
 class Reporter(Unwatched):
@@ -151,6 +171,55 @@ def train_model(
         "gates": mean_gates(place, tokens.splits["validation"]),
         "measured": {"seconds": found["seconds"], "curve_seconds": [row["seconds"] for row in evaluations]},
     }
+
+
+def time_models(
+    progress: Callable[[float], None], *, models: list[tuple[str, dict[str, Any]]], batch_size: int, repeats: int
+) -> dict[str, Any]:
+    """Interleaved step times; all of it depends on the machine."""
+    built = {label: LanguageModelConfig.from_dict(model) for label, model in models}
+    return {"measured": step_time_ratios(built, batch_size, repeats, progress)}
+
+
+def train_time_matched(
+    progress: Callable[[float], None],
+    *,
+    folder: Path,
+    earlier: list[dict[str, Any]],
+    model: dict[str, Any],
+    training: dict[str, Any],
+    data: dict[str, Any],
+) -> dict[str, Any]:
+    """Train the standard model whose measured step time is nearest to the first one's of a timing run."""
+    ratios = earlier[0]["measured"]
+    widths = {int(label): ratio for label, ratio in ratios.items() if label.isdigit()}
+    width = min(widths, key=lambda d: abs(widths[d] - 1))
+    chosen = {**model, "attention": "standard", "d_model": width}
+    result = train_model(progress, folder=folder, model=chosen, training=training, data=data)
+    result["measured"] |= {"d_model": width, "step_time": widths[width]}
+    return result
+
+
+def train_selected(
+    progress: Callable[[float], None],
+    *,
+    folder: Path,
+    earlier: list[dict[str, Any]],
+    choose: str,
+    model: dict[str, Any],
+    training: dict[str, Any],
+    data: dict[str, Any],
+) -> dict[str, Any]:
+    """Train with half of the layers boosted: those with the widest gates in an earlier run, or as many at random."""
+    gates = earlier[0]["gates"]
+    count = max(1, len(gates) // 2)
+    order = sorted(range(len(gates)), key=lambda i: -(gates[i] or 0.0))
+    if choose == "random":
+        draw = torch.Generator().manual_seed(training["seed"])
+        order = torch.randperm(len(gates), generator=draw).tolist()
+    layers = sorted(order[:count])
+    chosen = {**model, "attention": "boosted", "boosted_layers": layers}
+    return {**train_model(progress, folder=folder, model=chosen, training=training, data=data), "layers": layers}
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from boosted_attention.lab.claims import Judged
@@ -51,22 +52,26 @@ def as_terminal(ledger: Sequence[Judged]) -> RichTable:
     table.add_column("paper")
     table.add_column("ours, 95 % interval")
     table.add_column("verdict", no_wrap=True)
+    table.add_column("scale")
     for judged in ledger:
         colour = COLOURS[judged.verdict]
         claim = judged.claim
         table.add_row(
-            section(judged), claim.sentence, claim.paper, shown(judged), f"[{colour}]{judged.verdict}[/{colour}]"
-        )
+            section(judged), claim.sentence, claim.paper, shown(judged), f"[{colour}]{judged.verdict}[/{colour}]",
+            escape(judged.scale or ("" if judged.ours is None else "paper's")),
+        )  # fmt: skip
     return table
 
 
 def as_markdown(ledger: Sequence[Judged]) -> str:
     lines = [
         f"{counts(ledger)}\n",
-        "| id | section | claim | paper | ours, 95 % interval | verdict |",
-        "|---|---|---|---|---|---|",
+        "| id | section | claim | paper | ours, 95 % interval | verdict | scale |",
+        "|---|---|---|---|---|---|---|",
     ]
     for judged in ledger:
         c = judged.claim
-        lines.append(f"| {c.id} | {section(judged)} | {c.sentence} | {c.paper} | {shown(judged)} | {judged.verdict} |")
+        scale = judged.scale or ("" if judged.ours is None else "paper's")
+        cells = [c.id, section(judged), c.sentence, c.paper, shown(judged), judged.verdict, scale]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

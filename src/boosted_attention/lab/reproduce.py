@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from boosted_attention.data.batches import Batches
+from boosted_attention.data.tokens import prepare
 from boosted_attention.lab.claims import CLAIMS, Judged, judge
-from boosted_attention.lab.experiments import EXPERIMENTS, experiment
+from boosted_attention.lab.experiments import EXPERIMENTS, TEXT, experiment
+from boosted_attention.lab.language import recipe
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.runner import Outcome, execute
 from boosted_attention.lab.runs import Run, read_result, write_atomically
@@ -63,6 +66,7 @@ def reproduce(
 ) -> Reproduction:
     """Finish the experiments' runs, then summarise everything that ``out`` holds for this preset."""
     require_folder(out)
+    prepare_texts(names, preset, console)
     outcome = execute(all_runs(names, preset), out, workers, console=console)
     found = reread(preset, out)
     found.outcome.failures, found.outcome.remarks = outcome.failures, outcome.remarks
@@ -80,13 +84,47 @@ def reread(preset: Preset, out: Path) -> Reproduction:
             outcome.records[run.key] = record
         outcome.remarks += [remark] if remark else []
     complete = [name for name in EXPERIMENTS if outcome.has(experiment(name).runs(preset))]
+    require_one_version([name for name in complete if name in TEXT], preset, outcome, out)
     tables = {name: experiment(name).collect(preset, outcome.result) for name in complete}
     return Reproduction(tables, [], [judge(claim, tables) for claim in CLAIMS], outcome)
 
 
+def prepare_texts(names: Sequence[str], preset: Preset, console: Console | None) -> None:
+    """Tokenize before anything runs, so that a text that does not serve is known at once."""
+    if not set(names) & set(TEXT):
+        return
+    for corpus in preset.text.corpora:
+        base = recipe(preset)
+        data = replace(base.data, corpus=corpus)
+        if console is not None:
+            console.print(f"preparing {corpus}", markup=False)
+        tokens = prepare(data, base.model.vocab_size)
+        training = base.training
+        Batches(
+            tokens.splits["train"], layout=training.layout, batch_size=training.batch_size, length=base.model.max_len,
+            seed=training.seed,
+        )  # fmt: skip
+
+
+def require_one_version(names: Sequence[str], preset: Preset, outcome: Outcome, out: Path) -> None:
+    """Language models made by different versions differ by more than their arms do."""
+    made: dict[str, list[str]] = {}
+    for run in all_runs(names, preset):
+        versions = outcome.records[run.key]["versions"]
+        made.setdefault(", ".join(f"{k} {versions[k]}" for k in sorted(versions)), []).append(run.key)
+    if len(made) > 1:
+        listed = "; ".join(f"{versions}: {', '.join(keys)}" for versions, keys in made.items())
+        raise InputError(f"{out} mixes results of different versions: {listed}; use another --out")
+
+
+def lasting(result: Any) -> Any:
+    """A result without what was measured on the machine."""
+    return {k: v for k, v in result.items() if k != "measured"} if isinstance(result, dict) else result
+
+
 def write(found: Reproduction, preset: Preset, out: Path) -> None:
     runs = all_runs(list(found.tables), preset)
-    results = {run.key: {"run": run.identity, "result": found.outcome.result(run)} for run in runs}
+    results = {run.key: {"run": run.identity, "result": lasting(found.outcome.result(run))} for run in runs}
     write_json(out / "results.json", results)
     about = ("label", "seconds", "versions", "commit")
     write_json(out / "timings.json", {run.key: {k: found.outcome.records[run.key][k] for k in about} for run in runs})
@@ -115,7 +153,8 @@ def ledger_rows(ledger: Sequence[Judged]) -> list[dict[str, Any]]:
     rows = []
     for judged in ledger:
         claim = {**asdict(judged.claim), "criterion": str(judged.claim.criterion)}
-        rows.append({**claim, "ours": None if judged.ours is None else asdict(judged.ours), "verdict": judged.verdict})
+        ours = None if judged.ours is None else asdict(judged.ours)
+        rows.append({**claim, "ours": ours, "verdict": judged.verdict, "scale": judged.scale})
     return rows
 
 

@@ -94,8 +94,10 @@ class Pool:
         waiting, jobs = list(waiting), []
         try:
             while waiting or jobs:
-                while waiting and len(jobs) < self.workers:
-                    jobs.append(self._start(waiting.pop(0)))
+                while len(jobs) < self.workers and (run := self._next(waiting, jobs)) is not None:
+                    jobs.append(self._start(run))
+                if not jobs:
+                    break  # what is left waits for runs that failed
                 wait([job.process.sentinel for job in jobs] + [job.progress for job in jobs], timeout=1.0)
                 for job in jobs:
                     self._report(job)
@@ -108,6 +110,21 @@ class Pool:
                 job.process.terminate()
             for job in jobs:
                 job.process.join()
+
+    def _next(self, waiting: list[Run], jobs: list[Job]) -> Run | None:
+        """Take the first run that can begin; one whose predecessors failed is given up."""
+        coming = {run.key for run in waiting} | {job.run.key for job in jobs}
+        for run in list(waiting):
+            missing = [key for key in run.after if key not in self.outcome.records]
+            if not missing:
+                waiting.remove(run)
+                return run
+            if not coming & set(missing):
+                waiting.remove(run)
+                self.outcome.failures[run.label] = "what it builds on failed"
+                self.display.start(run)
+                self.display.end(run, 0.0, self.outcome.failures[run.label])
+        return None
 
     def _start(self, run: Run) -> Job:
         receiver, sender = self.context.Pipe(duplex=False)
@@ -168,8 +185,13 @@ def work(run: Run, directory: Path, progress: Connection) -> None:
     module, _, name = run.work.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
-        place = {"folder": directory} if "folder" in inspect.signature(function).parameters else {}
-        result = function(report, **place, **run.config)
+        given: dict[str, Any] = {}
+        if "folder" in inspect.signature(function).parameters:
+            given["folder"] = directory
+        if run.after:
+            paths = [directory.parent / key / "result.json" for key in run.after]
+            given["earlier"] = [json.loads(path.read_text(encoding="utf-8"))["result"] for path in paths]
+        result = function(report, **given, **run.config)
         record = {
             "run": run.identity,
             "label": run.label,

@@ -28,17 +28,20 @@ class Run:
     """``work`` names the function that does it, "module:function", and ``config`` are its keywords.
 
     The function is called as ``function(progress, **config)`` and returns what can be written as JSON. One that keeps
-    something between attempts has a parameter ``folder`` and is given the run's directory.
+    something between attempts has a parameter ``folder`` and is given the run's directory; one that builds on other
+    runs names their keys in ``after`` and is given their results as ``earlier``.
     """
 
     work: str
     config: dict[str, Any]
+    after: tuple[str, ...] = ()  # keys of runs whose results it needs
     label: str = ""  # for people; no part of the identity
     seconds: float = 1.0  # expected, for the order of runs and the time left; no part of the identity
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {"work": self.work, "schema": SCHEMA, "config": self.config}
+        needs = {"after": list(self.after)} if self.after else {}
+        return {"work": self.work, "schema": SCHEMA, "config": self.config, **needs}
 
     @property
     def key(self) -> str:

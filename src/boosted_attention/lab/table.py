@@ -36,6 +36,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
     quantities: dict[str, Estimate] = field(default_factory=dict)  # what claims refer to
     precision: int = 1
+    scale: str | None = None  # what was run, where that is smaller than the paper's own
 
     def add_row(self, label: str, cells: Sequence[Cell | None]) -> None:
         self.rows[label] = list(cells)

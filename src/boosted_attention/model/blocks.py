@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from boosted_attention.attention.catalog import attention_layer
+from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.model.config import LanguageModelConfig
 
 NORM_CLASSES = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm}
@@ -37,7 +38,7 @@ class Block(nn.Module):
         super().__init__()
         norm = NORM_CLASSES[config.norm_kind]
         self.pre = config.norm == "pre"
-        self.attention = attention_layer(**attention_arguments(config, index))
+        self.attention = make_attention(config, index)
         self.attention_norm = norm(config.d_model)
         self.ffn = FeedForward(config.d_model, config.d_ffn, config.dropout)
         self.ffn_norm = norm(config.d_model)
@@ -51,8 +52,8 @@ class Block(nn.Module):
         return self.ffn_norm(h + self.ffn(h))
 
 
-def attention_arguments(config: LanguageModelConfig, index: int) -> dict[str, Any]:
-    """The catalog name and options of layer ``index``."""
+def make_attention(config: LanguageModelConfig, index: int) -> AttentionLayer:
+    """The attention of layer ``index``: the config's, or the standard one."""
     arguments: dict[str, Any] = {"name": "standard"}
     if config.n_kv_heads is not None:
         arguments["n_kv_heads"] = config.n_kv_heads
@@ -61,4 +62,4 @@ def attention_arguments(config: LanguageModelConfig, index: int) -> dict[str, An
     if index in config.attention_layers():
         arguments.update({"name": config.attention, **config.attention_options})
     fixed = {"d_model": config.d_model, "n_heads": config.n_heads, "layer_index": index, "dropout": config.dropout}
-    return {**arguments, **fixed}
+    return attention_layer(**arguments, **fixed)

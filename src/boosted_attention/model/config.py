@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from boosted_attention.attention.catalog import CATALOG
 from boosted_attention.attention.config import divisors, is_number
-from boosted_attention.attention.costs import attention_flops, fused_extra_flops, linear_flops
+from boosted_attention.attention.learners import SoftmaxLearner
 from boosted_attention.names import InputError, is_count, nearest, require, require_choice
 
 if TYPE_CHECKING:
@@ -87,7 +90,7 @@ class LanguageModelConfig:
         if not isinstance(self.boosted_layers, str):
             object.__setattr__(self, "boosted_layers", tuple(self.boosted_layers))
         self.attention_layers()
-        self.on_meta()  # every option of the attention is checked by the layer itself
+        check_attention(self)
 
     def attention_layers(self) -> frozenset[int]:
         """Indices of the layers that get ``attention``."""
@@ -129,21 +132,23 @@ class LanguageModelConfig:
         with torch.device("meta"):
             return self.build()
 
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.to_dict(), sort_keys=True))
+
     def num_params(self, *, embeddings: bool = True) -> int:
         """Parameters; without those of the token and position embeddings on request."""
-        model = self.on_meta()
-        total = sum(p.numel() for p in model.parameters())
-        return total if embeddings else total - sum(p.numel() for p in model.embedding_parameters())
+        total, in_embeddings, _, _ = shape_costs(self)
+        return total if embeddings else total - in_embeddings
 
     def flops(self, length: int | None = None) -> int:
         """Forward FLOPs per token in sequences of ``length`` (default max_len); three times that in training."""
-        model = self.on_meta()
+        _, _, linear, maps = shape_costs(self)
         head = 2 * self.vocab_size * self.d_model if self.tie_weights else 0  # an untied head is a linear layer
-        return linear_flops(model) + attention_flops(model, length or self.max_len) + head
+        return linear + head + sum(learner.map_flops(length or self.max_len) for learner in maps)
 
     def fused_extra_flops(self, length: int | None = None) -> int:
         """What the fused kernel computes beyond ``flops``, per token."""
-        return fused_extra_flops(self.on_meta(), length or self.max_len)
+        return sum(learner.fused_extra_flops(length or self.max_len) for learner in shape_costs(self)[3])
 
     def memory(self, batch_size: int = 1, length: int | None = None) -> Memory:
         """Bytes that training and decoding need."""
@@ -163,3 +168,32 @@ class LanguageModelConfig:
             name = min(unknown)
             raise InputError(f"model configuration has no option {name!r}{nearest(name, cls.__dataclass_fields__)}")
         return cls(**values)
+
+
+def check_attention(config: LanguageModelConfig) -> None:
+    """Every option of the attention is checked by the layer itself, once for each kind of layer."""
+    from boosted_attention.model.blocks import make_attention
+
+    chosen = config.attention_layers()
+    kinds = {i in chosen: i for i in range(config.n_layers)}
+    with torch.device("meta"):
+        for index in kinds.values():
+            make_attention(config, index)
+
+
+@lru_cache(maxsize=512)
+def shape_costs(config: LanguageModelConfig) -> tuple[int, int, int, list[SoftmaxLearner]]:
+    """Parameters, those of the embeddings, FLOPs of the linear layers per token, and the learners with their maps.
+
+    FLOPs are the multiplications and additions of the mathematics in the forward pass, with every query seeing all keys
+    (a causal kernel may do half). Softmax, norms and element-wise work are left out, as ``torch.utils.flop_counter``
+    leaves them out.
+    """
+    model = config.on_meta()
+    modules = list(model.modules())
+    return (
+        sum(p.numel() for p in model.parameters()),
+        sum(p.numel() for p in model.embedding_parameters()),
+        sum(2 * m.weight.numel() for m in modules if isinstance(m, nn.Linear)),
+        [m for m in modules if isinstance(m, SoftmaxLearner)],
+    )

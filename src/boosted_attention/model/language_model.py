@@ -41,7 +41,8 @@ class LanguageModel(nn.Module):
         self.layers = nn.ModuleList([Block(config, i) for i in range(config.n_layers)])
         self.norm = NORM_CLASSES[config.norm_kind](config.d_model)
         self.head = None if config.tie_weights else nn.Linear(config.d_model, config.vocab_size, bias=False)
-        self.apply(self._init)
+        if not self.embed.weight.is_meta:
+            self.apply(self._init)
 
     def _init(self, module: nn.Module) -> None:
         """N(0, 0.02) for every matrix and zero biases; what a learner draws itself stays as it is."""

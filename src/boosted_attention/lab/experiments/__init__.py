@@ -22,8 +22,17 @@ EXPERIMENTS = {
     "metric": "metric",
     "lm-main": "lm_main",
     "lm-normalization": "lm_normalization",
+    "lm-kv-source": "lm_kv_source",
+    "lm-convergence": "lm_convergence",
+    "lm-rounds": "lm_rounds",
     "lm-controls": "lm_controls",
+    "lm-scale": "lm_scale",
+    "lm-selective": "lm_selective",
+    "lm-pareto": "lm_pareto",
 }
+
+TEXT = tuple(name for name in EXPERIMENTS if name.startswith("lm-"))  # those that train language models
+DEFAULT = tuple(name for name in EXPERIMENTS if name not in TEXT or name == "lm-main")  # what reproduce does unasked
 
 
 def experiment(name: str) -> Experiment:

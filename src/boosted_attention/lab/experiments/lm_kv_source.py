@@ -1,0 +1,40 @@
+"""Appendix D: where a correction's keys and values come from."""
+
+from __future__ import annotations
+
+from boosted_attention.lab.experiment import Results
+from boosted_attention.lab.experiments.text import BOOSTED, add_arms, perplexity, read, text_runs, text_table
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.runs import Run
+from boosted_attention.lab.statistics import estimate
+from boosted_attention.lab.table import Table, render
+
+__all__ = ["TITLE", "collect", "render", "runs"]
+
+TITLE = "Keys and values of the correction (Appendix D)"
+ARMS = {"residual": BOOSTED, "input": {"attention": "boosted-input"}, "shared": {"attention": "boosted-shared"}}
+PAPER = {"residual": 67.9, "input": 69.3}
+
+
+def runs(preset: Preset) -> list[Run]:
+    return text_runs(preset, ARMS)
+
+
+def collect(preset: Preset, results: Results) -> Table:
+    table = text_table(TITLE, preset)
+    table.notes[0] = table.notes[0].replace("in percent of", "in points of")
+    for corpus in reversed(preset.text.corpora):
+        found = read(preset, results, corpus, ARMS)
+        add_arms(table, preset, corpus, found, PAPER)
+        values = {name: perplexity(by_seed) for name, by_seed in found.items()}
+        table.compare(
+            [
+                ("residual - input", values["residual"], values["input"], -1.4),
+                ("residual - shared", values["residual"], values["shared"], None),
+            ]
+        )
+        for name, by_seed in found.items():
+            table.quantities[f"perplexity, {name}"] = estimate(list(values[name].values()))
+            validation = [result["best"]["validation_perplexity"] for result in by_seed.values()]
+            table.quantities[f"validation perplexity, {name}"] = estimate(validation)
+    return table

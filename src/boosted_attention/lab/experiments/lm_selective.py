@@ -1,0 +1,61 @@
+"""Boosting only some layers: those with the widest gates, against as many at random."""
+
+from __future__ import annotations
+
+from boosted_attention.lab.experiment import Results
+from boosted_attention.lab.experiments.text import (
+    BOOSTED,
+    STANDARD,
+    add_arms,
+    percent,
+    perplexity,
+    read,
+    require_alike,
+    text_runs,
+    text_table,
+    zero,
+)  # fmt: skip
+from boosted_attention.lab.language import derived_run, text_run
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.runs import Run
+from boosted_attention.lab.table import Table, render
+
+__all__ = ["TITLE", "collect", "render", "runs"]
+
+TITLE = "Boosting only the layers that matter"
+WHOLE = {"standard": STANDARD, "boosted": BOOSTED}
+CHOICES = {"chosen layers": "gates", "random layers": "random"}
+
+
+def selected(preset: Preset, corpus: str, seed: int, name: str) -> Run:
+    whole = text_run(preset, corpus, BOOSTED, seed, "boosted")
+    return derived_run(preset, corpus, seed, name, "train_selected", whole, {"choose": CHOICES[name]})
+
+
+def runs(preset: Preset) -> list[Run]:
+    parts = [
+        selected(preset, corpus, seed, name)
+        for corpus in preset.text.corpora
+        for seed in preset.text.seeds
+        for name in CHOICES
+    ]
+    return [*text_runs(preset, WHOLE), *parts]
+
+
+def collect(preset: Preset, results: Results) -> Table:
+    table = text_table(TITLE, preset)
+    for corpus in reversed(preset.text.corpora):
+        found = read(preset, results, corpus, WHOLE)
+        for name in CHOICES:
+            found[name] = {seed: results(selected(preset, corpus, seed, name)) for seed in preset.text.seeds}
+        require_alike(found, corpus)
+        add_arms(table, preset, corpus, found)
+        values = {name: perplexity(by_seed) for name, by_seed in found.items()}
+        pairs = []
+        for a, b in (("chosen layers", "random layers"), ("chosen layers", "boosted"), ("chosen layers", "standard")):
+            difference = percent(values[a], values[b])
+            pairs.append((f"{a} - {b}", difference, zero(difference), None))
+        table.compare(pairs)
+        picked = [f"seed {seed}: {result['layers']}" for seed, result in found["chosen layers"].items()]
+        table.notes.append(f"Chosen by the mean gate of the boosted model of the same seed, {', '.join(picked)}.")
+    return table
