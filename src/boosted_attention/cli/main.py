@@ -16,6 +16,7 @@ COMMANDS = {
     "reproduce": "run the paper's experiments and controls, and say which of its claims hold",
     "experiments": "list the experiments and the time each takes",
     "claims": "show the ledger of claims with verdicts",
+    "results": "show the results that come with the project, or write them into its README",
     "data": "turn a corpus into token files, and say what is in it",
     "train": "train a language model on any text, with exact resume",
     "evaluate": "perplexity of a trained run, over every token",

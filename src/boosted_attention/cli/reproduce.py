@@ -18,6 +18,8 @@ def run(
     seeds: int | None = None,
     corpus: tuple[str, ...] = (),
     data_root: str | None = None,
+    plan: bool = False,
+    tflops: float | None = None,
 ) -> int:
     """Run experiments, put their tables beside the paper's, and say which of its claims hold.
 
@@ -34,6 +36,8 @@ def run(
         seeds: seeds per model instead of the preset's.
         corpus: text of the language models instead of the preset's, one or several, as in ``train``.
         data_root: folder of corpora by name; BOOSTED_ATTENTION_DATA by default.
+        plan: run nothing; show what the language models would take.
+        tflops: for the plan: also the time on hardware that sustains this many TFLOP/s.
     """
     from rich.console import Console
     from rich.markdown import Markdown
@@ -50,6 +54,15 @@ def run(
         os.environ["BOOSTED_ATTENTION_DATA"] = data_root  # the runs' processes inherit it; it is no part of a result
     chosen, names = find_preset(preset, seeds, corpus), list(dict.fromkeys(experiments)) or list(DEFAULT)
     console, live = Console(), Console(stderr=True)
+    require(tflops is None or (plan and tflops > 0), "--tflops goes with --plan and must be positive")
+    if plan:
+        from boosted_attention.lab.experiments import TEXT
+        from boosted_attention.lab.plan import plan as make_plan
+
+        chosen_texts = [name for name in names if name in TEXT]
+        require(bool(chosen_texts), f"--plan is for language models: {', '.join(TEXT)}")
+        console.print(make_plan(chosen_texts, chosen, tflops))
+        return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         found = reproduce(names, chosen, out, workers or cores, console=live)

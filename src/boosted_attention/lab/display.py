@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from boosted_attention.lab.runs import Run
+from boosted_attention.train.display import clock
 
 
 class Display:
@@ -75,8 +76,7 @@ class Display:
         done = self.done_seconds + sum(self.expected[key] * part for key, part in self.fractions.items())
         if done <= 0:
             return "?"
-        seconds = round((time.monotonic() - self.started) * (total - done) / done)
-        return f"{seconds // 60}:{seconds % 60:02d}"
+        return clock((time.monotonic() - self.started) * (total - done) / done)
 
     def _update(self) -> None:
         if self.bars is None:

@@ -13,7 +13,11 @@ Results = Callable[[Run], Any]  # a run's result
 
 
 class Experiment(Protocol):
-    """What a module in ``experiments/`` offers."""
+    """What a module in ``experiments/`` offers.
+
+    One whose table makes sense with some of its runs also has ``needed(preset)``, the runs it cannot do without; its
+    ``collect`` leaves out what is not there, for which ``results`` raises KeyError.
+    """
 
     TITLE: str
 

@@ -61,6 +61,12 @@ def all_runs(names: Sequence[str], preset: Preset) -> list[Run]:
     return list(runs.values())
 
 
+def needed(name: str, preset: Preset) -> list[Run]:
+    """The runs an experiment's table cannot do without."""
+    module = experiment(name)
+    return getattr(module, "needed", module.runs)(preset)
+
+
 def reproduce(
     names: Sequence[str], preset: Preset, out: Path, workers: int, console: Console | None = None
 ) -> Reproduction:
@@ -70,7 +76,7 @@ def reproduce(
     outcome = execute(all_runs(names, preset), out, workers, console=console)
     found = reread(preset, out)
     found.outcome.failures, found.outcome.remarks = outcome.failures, outcome.remarks
-    found.incomplete = [name for name in names if name not in found.tables]
+    found.incomplete = [name for name in names if not found.outcome.has(experiment(name).runs(preset))]
     write(found, preset, out)
     return found
 
@@ -83,7 +89,7 @@ def reread(preset: Preset, out: Path) -> Reproduction:
         if record is not None:
             outcome.records[run.key] = record
         outcome.remarks += [remark] if remark else []
-    complete = [name for name in EXPERIMENTS if outcome.has(experiment(name).runs(preset))]
+    complete = [name for name in EXPERIMENTS if outcome.has(needed(name, preset))]
     require_one_version([name for name in complete if name in TEXT], preset, outcome, out)
     tables = {name: experiment(name).collect(preset, outcome.result) for name in complete}
     return Reproduction(tables, [], [judge(claim, tables) for claim in CLAIMS], outcome)
@@ -109,7 +115,7 @@ def prepare_texts(names: Sequence[str], preset: Preset, console: Console | None)
 def require_one_version(names: Sequence[str], preset: Preset, outcome: Outcome, out: Path) -> None:
     """Language models made by different versions differ by more than their arms do."""
     made: dict[str, list[str]] = {}
-    for run in all_runs(names, preset):
+    for run in (run for run in all_runs(names, preset) if run.key in outcome.records):
         versions = outcome.records[run.key]["versions"]
         made.setdefault(", ".join(f"{k} {versions[k]}" for k in sorted(versions)), []).append(run.key)
     if len(made) > 1:
@@ -123,14 +129,14 @@ def lasting(result: Any) -> Any:
 
 
 def write(found: Reproduction, preset: Preset, out: Path) -> None:
-    runs = all_runs(list(found.tables), preset)
+    runs = [run for run in all_runs(list(found.tables), preset) if run.key in found.outcome.records]
     results = {run.key: {"run": run.identity, "result": lasting(found.outcome.result(run))} for run in runs}
     write_json(out / "results.json", results)
     about = ("label", "seconds", "versions", "commit")
     write_json(out / "timings.json", {run.key: {k: found.outcome.records[run.key][k] for k in about} for run in runs})
     text = [
         f"# Tables, preset {preset.name}\n",
-        "Ours with the 95 % interval over seeds; one test set, every pattern equally often, serves all models.\n",
+        "Ours with the 95 % interval over seeds; one test set serves all models of a table.\n",
     ]
     text += [experiment(name).render(table) for name, table in found.tables.items()]
     write_atomically(out / "tables.md", "\n".join(text))

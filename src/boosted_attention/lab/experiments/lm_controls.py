@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.experiments.text import (
     BOOSTED,
@@ -63,11 +65,20 @@ def runs(preset: Preset) -> list[Run]:
     return [*text_runs(preset, arms(preset)), timings(preset), *matched]
 
 
+def needed(preset: Preset) -> list[Run]:
+    """The question of the title; every further arm is shown as it is there."""
+    return text_runs(preset, {**main_arms(preset), "parallel": arms(preset)["parallel"]})
+
+
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset)
     for corpus in reversed(preset.text.corpora):
-        found = read(preset, results, corpus, arms(preset))
-        found[TIMED] = {seed: results(timed(preset, corpus, seed)) for seed in preset.text.seeds}
+        found = {}
+        for name, arm in arms(preset).items():
+            with suppress(KeyError):
+                found |= read(preset, results, corpus, {name: arm})
+        with suppress(KeyError):
+            found[TIMED] = {seed: results(timed(preset, corpus, seed)) for seed in preset.text.seeds}
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)
         values = {name: perplexity(by_seed) for name, by_seed in found.items()}
@@ -77,9 +88,10 @@ def collect(preset: Preset, results: Results) -> Table:
                 difference = percent(values["boosted"], values[name])
                 pairs.append((f"boosted - {name}", difference, zero(difference), None))
         table.compare(pairs)
-        one = next(iter(found[TIMED].values()))["measured"]
-        table.notes.append(
-            f"The time-matched standard model has d_model={one['d_model']}; its step took {one['step_time']:.2f} of "
-            "the boosted model's."
-        )
+        if TIMED in found:
+            one = next(iter(found[TIMED].values()))["measured"]
+            table.notes.append(
+                f"The time-matched standard model has d_model={one['d_model']}; its step took {one['step_time']:.2f} "
+                "of the boosted model's."
+            )
     return table

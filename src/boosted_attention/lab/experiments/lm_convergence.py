@@ -56,7 +56,8 @@ def collect(preset: Preset, results: Results) -> Table:
             table.add_row(f"boosted, to the end of {other}", [trained(values) for values in columns.values()])
             pairs.append((f"steps to the {other} model's end", columns["steps"], zero(columns["steps"]), paper))
             if never:
-                table.notes.append(f"Never reached the end of {other} with {never} seeds; counted as its whole run.")
+                which = f"{never} of {len(found[other])} seeds"
+                table.notes.append(f"With {which} the end of {other} was never reached: counted as the whole run.")
         table.compare(pairs)
     table.notes[0] = "What the boosted model needs, less than (-) or beyond (+) the whole run of the other, in percent."
     table.notes.append("Seconds are those of the runs themselves, on a machine that other runs shared.")

@@ -1,0 +1,73 @@
+"""What a reproduction would take: arms, parameters, steps, tokens, FLOPs and time, before anything runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.table import Table as RichTable
+
+from boosted_attention.data.tokens import DataConfig
+from boosted_attention.lab.language import planned_steps
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.reproduce import all_runs
+from boosted_attention.lab.runs import Run
+from boosted_attention.lab.timing import training_step
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.train.config import TrainingConfig
+
+TIMED_BATCH = 4  # rows; a full batch of a large model would not be quick
+
+
+def plan(names: Sequence[str], preset: Preset, tflops: float | None) -> RichTable:
+    """One row per model and corpus; steps, tokens, FLOPs and times are those of one run, except in the last row."""
+    runs = [run for run in all_runs(names, preset) if "model" in run.config]
+    models: dict[str, list[Run]] = {}
+    for run in runs:
+        models.setdefault(run.label.rpartition(", seed ")[0], []).append(run)
+    table = RichTable(title=f"preset {preset.name}: {len(runs)} runs")
+    headings = ["model", "runs", "parameters", "steps", "tokens", "FLOPs", "here"]
+    for heading in headings + ([f"{tflops:g} TFLOP/s"] if tflops else []):
+        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=heading != "model")
+    totals = {"flops": 0.0, "here": 0.0}
+    speeds: dict[LanguageModelConfig, float] = {}
+    for label, group in models.items():
+        config = group[0].config
+        model = LanguageModelConfig.from_dict(config["model"])
+        training, data = TrainingConfig(**config["training"]), DataConfig(**config["data"])
+        steps = planned_steps(model, training, data)
+        tokens = steps * training.batch_size * (model.max_len - (training.layout == "rows"))
+        flops = 3.0 * model.flops() * tokens
+        if model not in speeds:
+            speeds[model] = seconds_per_row(model)
+        here = speeds[model] * steps * training.batch_size
+        totals["flops"] += flops * len(group)
+        totals["here"] += here * len(group)
+        cells = [
+            label,
+            str(len(group)),
+            f"{model.num_params():,}",
+            f"{steps:,}",
+            f"{tokens / 1e6:.0f} M",
+            f"{flops:.1e}",
+        ]
+        table.add_row(*cells, hours(here), *([hours(flops / tflops / 1e12)] if tflops else []))
+    table.add_section()
+    last = [hours(totals["flops"] / tflops / 1e12)] if tflops else []
+    table.add_row("all", str(len(runs)), "", "", "", f"{totals['flops']:.1e}", hours(totals["here"]), *last)
+    return table
+
+
+def hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
+
+
+def seconds_per_row(model: LanguageModelConfig) -> float:
+    """A training step on this machine, all its threads, by the row."""
+    step = training_step(model, TIMED_BATCH)
+    taken = []
+    for _ in range(4):
+        started = time.perf_counter()
+        step()
+        taken.append(time.perf_counter() - started)
+    return min(taken) / TIMED_BATCH  # the least disturbed one
