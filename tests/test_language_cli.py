@@ -31,10 +31,9 @@ def refused(args, capsys) -> str:
     printed = capsys.readouterr()
     assert stop.value.code == 2
     assert printed.out == ""
-    lines = [line for line in printed.err.splitlines() if line.startswith("boosted-attention: ")]
-    assert len(lines) == 1, printed.err
-    assert "Traceback" not in printed.err
-    return lines[0]
+    assert printed.err.startswith("boosted-attention: ")
+    assert printed.err.count("\n") == 1, printed.err
+    return printed.err
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +112,17 @@ def test_resume_on_the_command_line(text_file, tmp_path):
     again = run(*args, "--lr", "0.1", "--resume")
     assert again.returncode == 2
     assert "training.lr (0.001 there, 0.1 here)" in again.stderr
+    before = len(read_metrics(out / "metrics.jsonl"))
+    with subprocess.Popen(
+        [sys.executable, "-m", "boosted_attention", *args, "--resume"], stderr=subprocess.DEVNULL
+    ) as process:
+        while len(read_metrics(out / "metrics.jsonl")) < before + 5:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    steps = [row["step"] for row in read_metrics(out / "metrics.jsonl") if "loss" in row]
+    assert steps == list(range(1, len(steps) + 1))
 
 
 def test_evaluate_another_corpus_and_the_papers_protocol(trained, text_file, tmp_path, capsys):
@@ -148,6 +158,8 @@ def test_generate_samples_and_seeds(trained, capsys):
         (["train", "--corpus", "text:/nowhere/at/all"], "/nowhere/at/all does not exist"),
         (["train", "--corpus", "wikitext2"], "did you mean 'wikitext-2'"),
         (["train", "--vocab-size", "100"], "needs at least 257"),
+        (["train", "--steps", "3", "--epochs", "2"], "--steps and --epochs exclude each other"),
+        (["train", "--seed", "100000000000000000000"], "must lie in [0, 2**63)"),
         (["data", "text:/nowhere"], "/nowhere does not exist"),
         (["data", "--vocab-size", "0"], "--vocab-size 0"),
         (["evaluate", "/nowhere"], "/nowhere is not a run folder"),
@@ -181,6 +193,55 @@ def test_bad_files_are_one_line(tmp_path, capsys, trained, text_file):
         ["train", "--out", trained, "--corpus", f"text:{text_file}", "--steps", "12", "--eval-every", "6", *TINY],
         capsys,
     )
+
+
+def test_wrong_options_of_evaluate_and_generate(trained, capsys):
+    for args, message in (
+        (["evaluate", trained, "--batch-size", "0"], "--batch-size 0 must be at least 1"),
+        (["evaluate", trained, "--device", "abacus"], "--device 'abacus' cannot be used"),
+        (["evaluate", trained, "--stride", "99"], "--stride 99 must lie between 1 and max_len=16"),
+        (["generate", trained, "--device", "abacus"], "--device 'abacus' cannot be used"),
+        (["generate", trained, "--temperature", "nan"], "temperature=nan"),
+        (["generate", trained, "--top-p", "0"], "top_p=0.0"),
+        (["generate", trained, ""], "has no token of this vocabulary"),
+    ):
+        assert message in refused(args, capsys)
+
+
+def test_a_corpus_that_changed_is_noticed(text_file, tmp_path, capsys):
+    text, out = tmp_path / "words.txt", tmp_path / "run"
+    text.write_text(text_file.read_text())
+    with pytest.raises(SystemExit):
+        main(["train", "--corpus", f"text:{text}", "--steps", "2", "--out", str(out), *TINY, "--tokenizer", "bytes"])
+    text.write_text(text_file.read_text() + "more\n")
+    capsys.readouterr()
+    assert "has changed since the run was trained" in refused(["evaluate", out], capsys)
+
+
+def test_steps_take_the_place_of_a_presets_epochs(text_file, tmp_path):
+    out = tmp_path / "run"
+    args = [
+        "train",
+        "--preset",
+        "paper-small",
+        "--corpus",
+        f"text:{text_file}",
+        "--steps",
+        "2",
+        "--out",
+        str(out),
+        *TINY,
+    ]
+    with pytest.raises(SystemExit) as stop:
+        main([*args, "--tokenizer", "bytes", "--train-tokens", "2000"])
+    assert stop.value.code == 0
+    assert json.loads((out / "result.json").read_text())["steps"] == 2
+
+
+def test_a_reader_that_leaves_is_no_error(trained):
+    command = f"{sys.executable} -m boosted_attention generate {trained} ba --tokens 500 --no-stop | head -c 3"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
+    assert b"Traceback" not in done.stderr
 
 
 def test_a_spoiled_run_is_one_line(tmp_path, capsys, trained, text_file):

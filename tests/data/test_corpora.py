@@ -85,6 +85,35 @@ def test_files_named_after_splits_are_the_splits(tmp_path):
     assert texts(open_corpus(tmp_path)) == expected
 
 
+def test_a_readme_beside_the_splits_is_no_text_of_theirs(tmp_path):
+    for name in ("train.txt", "valid.txt", "test.txt", "README.md"):
+        (tmp_path / name).write_text(name)
+    assert texts(open_corpus(tmp_path)) == {"train": "train.txt", "validation": "valid.txt", "test": "test.txt"}
+    (tmp_path / "valid.txt").unlink()
+    with pytest.raises(ValueError, match="no validation file"):
+        open_corpus(tmp_path)
+
+
+def test_a_held_out_file_is_known_by_any_path(tmp_path, monkeypatch):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name * 50)
+    monkeypatch.chdir(tmp_path)
+    corpus = open_corpus(".", validation=str(tmp_path / "b.txt"), test=str(tmp_path / "b.txt"))
+    assert texts(corpus)["train"] == "a.txt" * 50
+
+
+def test_long_lines_take_time_in_proportion(tmp_path):
+    import time
+
+    seconds = []
+    for size in (2**21, 2**23):
+        (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x" * size}) + "\n")
+        started = time.perf_counter()
+        assert sum(len(block.text) for block in read_blocks(tmp_path / "a.jsonl")) == size
+        seconds.append(time.perf_counter() - started)
+    assert seconds[1] < 12 * seconds[0] + 0.5  # four times the size; quadratic would be sixteen times
+
+
 def test_named_files_for_validation_and_test(tmp_path):
     for name in ("a.txt", "b.txt", "c.txt"):
         (tmp_path / name).write_text(name)
@@ -104,7 +133,7 @@ def test_names_are_folders_under_the_data_root(tmp_path, monkeypatch):
     monkeypatch.setenv("BOOSTED_ATTENTION_DATA", str(tmp_path))
     assert texts(CorpusConfig(corpus="wikitext-2").open())["train"] == "train"
     (tmp_path / "wikitext-2" / "train.txt").unlink()
-    with pytest.raises(ValueError, match=r"wikitext-2 has no train file; add it, or give the files as"):
+    with pytest.raises(ValueError, match=r"wikitext-2 has files named after splits but no train file; add it"):
         CorpusConfig(corpus="wikitext-2").open()
 
 
@@ -130,6 +159,8 @@ def test_the_standard_library_is_always_there():
         (lambda folder: CorpusConfig(corpus="text:"), "needs a path"),
         (lambda folder: CorpusConfig(corpus="stdlb"), "did you mean 'stdlib'"),
         (lambda folder: CorpusConfig(held_out=1.5), "--held-out 1.5"),
+        (lambda folder: CorpusConfig(held_out=0.2), "--held-out is for --corpus text:PATH"),
+        (lambda folder: CorpusConfig(corpus="text:" + "x" * 5000), "is too long for a path"),
         (lambda folder: CorpusConfig(validation="x"), "--validation and --test name files for"),
     ],
 )
@@ -156,6 +187,14 @@ def test_a_corpus_of_the_hub_says_how_to_point_at_local_files():
         ("a.txt.bz2", b"no bz2", r"a\.txt\.bz2 cannot be read"),
         ("a.txt.zst", b"no zst", r"a\.txt\.zst cannot be read"),
         ("a.txt.gz", gzip.compress(TEXT.encode())[:-20], r"a\.txt\.gz cannot be read"),
+        ("a.txt.gz", gzip.compress(TEXT.encode())[:30] + b"\0" * 99, r"a\.txt\.gz cannot be read"),
+        (
+            "a.txt.zst",
+            zstandard.compress(TEXT.encode())[:-20],
+            r"a\.txt\.zst cannot be read: the file ends in the middle",
+        ),
+        ("a.jsonl", b"{broken\n", r"a\.jsonl, line 1, is not JSON"),
+        ("a.jsonl", b'{"text": "bad \\ud800"}\n', r"a\.jsonl, line 1: the text holds a lone surrogate"),
     ],
 )
 def test_files_that_are_not_what_they_say_are_named(name, data, message, tmp_path):

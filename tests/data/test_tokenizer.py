@@ -85,6 +85,18 @@ def test_files_keep_the_tokenizer(bpe, tmp_path):
     assert json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"][0]["content"] == END_OF_TEXT
 
 
+def test_a_file_that_truncates_or_pads_does_neither_here(bpe, tmp_path):
+    from tokenizers import Tokenizer as Core
+
+    core = Core.from_str(bpe.core.to_str())
+    core.enable_truncation(5)
+    core.enable_padding(length=9000)
+    core.save(str(tmp_path / "tokenizer.json"))
+    again = build_tokenizer(str(tmp_path / "tokenizer.json"), 0, [])
+    assert again.encode(TEXT) == bpe.encode(TEXT)
+    assert again.encode_batch([TEXT]) == [bpe.encode(TEXT)]
+
+
 def test_the_papers_tokenizer_learns_from_its_first_lines():
     assert list(first_lines(["a\n\n b", "c\n", "\nd\ne"], 3)) == ["a", " bc", "d"]
     assert list(first_lines(["a\nb"], 5)) == ["a", "b"]

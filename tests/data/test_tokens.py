@@ -117,6 +117,21 @@ def test_the_peak_does_not_grow_with_the_corpus(tmp_path):
     assert peaks[1] < peaks[0] + 20, peaks  # MB, for 10 MB more text and its tokens
 
 
+def test_a_cache_that_cannot_be_is_named(source, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BOOSTED_ATTENTION_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(ValueError, match=r"token files cannot be kept in .*BOOSTED_ATTENTION_CACHE names another"):
+        data_of(source)
+
+
+def test_what_a_dead_builder_left_is_removed(source):
+    folder = data_of(source).folder
+    left = folder.with_name(f".{folder.name}.123")
+    left.mkdir()
+    data_of(source)
+    assert not left.exists()
+
+
 def test_subsets_are_the_first_tokens(source):
     whole, part = data_of(source), data_of(source, train_tokens=1000, held_out_tokens=50)
     assert np.array_equal(part.splits["train"], whole.splits["train"][:1000])

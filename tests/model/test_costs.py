@@ -74,8 +74,15 @@ def test_twicing_counts_one_score_and_two_sums_and_reports_the_fused_extra_apart
     assert relative == pytest.approx(1.23, abs=0.005)
 
 
+@pytest.mark.parametrize("name", list_attention())
+def test_memory_is_known_of_every_layer(name):
+    memory = LanguageModelConfig(attention=name, d_model=16, n_layers=2, vocab_size=50, max_len=8).memory()
+    assert memory.training > 4 * memory.weights
+    assert memory.decoding > memory.weights
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("name", ["standard", "boosted", "twicing"])
+@pytest.mark.parametrize("name", ["standard", "boosted", "twicing", "differential", "hopfield"])
 def test_memory_counts_what_a_real_step_keeps(name, dropout):
     config = LanguageModelConfig(attention=name, d_model=32, vocab_size=50, max_len=16, dropout=dropout)
     model, kept = config.build(), {}
@@ -93,7 +100,6 @@ def test_memory_counts_what_a_real_step_keeps(name, dropout):
     assert memory.activations == pytest.approx(sum(size for _, size in kept.values()), rel=0.02)
     assert memory.weights == 4 * config.num_params()
     assert memory.training == 4 * memory.weights + memory.activations
-    assert (
-        memory.cache == config.n_layers * (4 if name == "boosted" else 3 if name == "twicing" else 2) * 3 * 16 * 32 * 4
-    )
+    tensors = {"boosted": 4, "twicing": 3}.get(name, 2)
+    assert memory.cache == config.n_layers * tensors * 3 * 16 * 32 * 4
     assert loss.isfinite()

@@ -45,6 +45,14 @@ def test_left_padded_prompts_continue_as_they_would_alone():
     assert torch.equal(together, model.generate(padded, 8, mask=mask, use_cache=False))
 
 
+def test_padding_that_no_row_needs_costs_no_context():
+    model, ids = trained_alike("boosted"), torch.randint(VOCAB, (2, 5))
+    padded = torch.cat([torch.zeros(2, 6, dtype=torch.long), ids], dim=1)
+    mask = torch.tensor([[0] * 6 + [1] * 5] * 2)
+    assert torch.equal(model.generate(padded, 20, mask=mask)[:, 6:], model.generate(ids, 20))
+    assert torch.equal(model.generate(padded, 20, mask=mask)[:, :6], padded[:, :6])
+
+
 def test_greedy_is_the_argmax_of_the_logits():
     model, ids = trained_alike("standard"), torch.randint(VOCAB, (2, 4))
     expected = ids
@@ -81,6 +89,7 @@ def test_filters_keep_the_likeliest():
     assert support(top_p=0.01) == {0}
     often = Sampling(temperature=0.25).choose(logits, draw)
     assert (often == 0).double().mean() > 0.95
+    assert set(Sampling(temperature=1e-40).choose(logits, draw).tolist()) == {0}
 
 
 def test_the_window_drops_its_older_half():
@@ -101,6 +110,7 @@ def test_generation_leaves_the_mode_as_it_was():
         ({"temperature": -1.0}, "temperature=-1.0"),
         ({"top_k": 0}, "top_k=0"),
         ({"top_p": 1.5}, "top_p=1.5"),
+        ({"seed": 10**20}, "seed=100000000000000000000 must lie in"),
         ({"stop": 99}, "stop=99 is outside the vocabulary"),
         ({"mask": torch.ones(2, 2)}, "mask has shape"),
         ({"mask": torch.tensor([[1, 1, 0]])}, "pad prompts on the left"),

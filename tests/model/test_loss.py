@@ -55,6 +55,12 @@ def test_logits_that_underflow_have_a_finite_loss():
     assert token_losses(hidden, weight, torch.tensor([[1]])).item() == 400.0
 
 
+@pytest.mark.parametrize("wrong", [-1, 7])
+def test_a_target_outside_the_vocabulary_is_named(wrong):
+    with pytest.raises(ValueError, match=f"targets contain {wrong}; the vocabulary has 7 tokens"):
+        summed_loss(torch.randn(1, 2, 4), torch.randn(7, 4), torch.tensor([[1, wrong]]))
+
+
 def test_in_half_precision_it_is_as_good_as_the_plain_loss():
     model = LanguageModelConfig(vocab_size=97, d_model=32, max_len=16).build()
     ids, targets = torch.randint(97, (4, 16)), torch.randint(97, (4, 16))

@@ -98,6 +98,13 @@ def test_what_is_not_such_a_checkpoint_is_refused(tmp_path):
     (tmp_path / "code.pt").write_bytes(pickle.dumps(print, protocol=2))
     with pytest.raises(ValueError, match="holds more than weights"):
         LanguageModel.from_original(tmp_path / "code.pt")
+    (tmp_path / "text.pt").write_text("only text")
+    with pytest.raises(ValueError, match="holds more than weights, or is damaged"):
+        LanguageModel.from_original(tmp_path / "text.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    for source in (tmp_path / "list.pt", {"model_state_dict": 3}):
+        with pytest.raises(ValueError, match="is not a dict of tensors"):
+            LanguageModel.from_original(source)
     with pytest.raises(ValueError, match=r"no 'embed\.weight'"):
         LanguageModel.from_original({"model_state_dict": {"wte.weight": torch.zeros(2, 2)}})
     state = OriginalModel("boosted").state_dict()

@@ -177,7 +177,7 @@ def test_other_settings_and_other_data_are_refused(halfway, text_file, tmp_path)
         small_trainer(folder, text_file).run()
     trainer = small_trainer(folder, text_file)
     trainer.data.manifest["splits"]["train"]["sha256"] = "changed"
-    with pytest.raises(ValueError, match="data fingerprint"):
+    with pytest.raises(ValueError, match=r"fingerprint \('"):
         trainer.run(resume=True)
     after = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     assert {p.name for p in set(after) ^ set(before)} <= {".lock", ".owner"}
@@ -192,6 +192,39 @@ def test_a_finished_run_resumes_to_its_result(whole, text_file, tmp_path):
     again = small_trainer(folder, text_file).run(resume=True)
     assert again == first
     assert rows_of(folder) == rows
+
+
+def test_where_the_text_lies_does_not_matter(halfway, whole, text_file, tmp_path):
+    folder, copy = shutil.copytree(halfway, tmp_path / "run"), tmp_path / "elsewhere.txt"
+    shutil.copy(text_file, copy)
+    small_trainer(folder, copy).run(resume=True)
+    assert_identical(outcome(folder), whole[0])
+
+
+def test_progress_is_kept_although_newer_checkpoints_were_damaged(halfway, text_file, tmp_path):
+    """Steps 8 and 12 are damaged, so it starts anew; killed at step 6, it has the checkpoint of step 4."""
+    folder = shutil.copytree(halfway, tmp_path / "run")
+    for path in (folder / "checkpoints").glob("step-*/model.safetensors"):
+        path.write_bytes(b"")
+    assert in_process(folder, text_file, die_at=("step", 6), resume=True) == -signal.SIGKILL
+    assert [p.name for p in (folder / "checkpoints").glob("step-*")] == ["step-00000004"]
+
+
+def test_nothing_half_written_stays(whole, text_file, tmp_path):
+    folder = tmp_path / "run"
+    assert in_process(folder, text_file, die_at=("flush", 7)) == -signal.SIGKILL
+    assert list((folder / "checkpoints").glob(".*"))
+    assert in_process(folder, text_file, resume=True) == 0
+    assert not list((folder / "checkpoints").glob(".*"))
+
+
+def test_lost_metrics_are_remarked_and_a_lost_probe_made_again(halfway, text_file, tmp_path):
+    folder, listener = shutil.copytree(halfway, tmp_path / "run"), Listener()
+    (folder / "metrics.jsonl").write_text("[1]\n")
+    (folder / "probe.json").unlink()
+    result = small_trainer(folder, text_file, observer=listener).run(resume=True)
+    assert "lacks steps before step-00000012" in listener.remarks[0]
+    assert result["probe"]["past"] == 0.0
 
 
 def test_the_folder_holds_no_pickle(halfway):

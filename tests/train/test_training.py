@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -221,6 +222,22 @@ def test_bfloat16_and_compiled_runs_train_and_save_plain_names(text_file, tmp_pa
     assert names[0] == names[1] == set(saved[0]) == set(saved[1])
     curves = [[row["loss"] for row in read_metrics(tmp_path / run / "metrics.jsonl") if "loss" in row] for run in "ab"]
     assert curves[0] == pytest.approx(curves[1], rel=0.02)
+
+
+def test_weights_that_are_not_finite_reach_no_checkpoint(text_file, tmp_path):
+    run = small_trainer(
+        tmp_path / "run", text_file, lr=3e38, warmup=0, weight_decay=10.0, eval_every=0, checkpoint_every=1
+    )
+    with pytest.raises(TrainingError, match=r"step 1: the update made .* infinite or NaN"):
+        run.run()
+    assert not list((tmp_path / "run" / "checkpoints").glob("step-*"))
+
+
+def test_a_run_stopped_before_its_first_evaluation_can_be_loaded(text_file, tmp_path):
+    small_trainer(tmp_path / "run", text_file, steps=3).run()
+    for best in (tmp_path / "run" / "checkpoints").glob("best-*"):
+        shutil.rmtree(best)
+    assert load_run(tmp_path / "run").step == 3
 
 
 def test_tensorboard_files_are_written(text_file, tmp_path):

@@ -28,8 +28,8 @@ def iterate(step: Callable[[Tensor], Tensor], z: Tensor, n_steps: int, tol: floa
     """
     active = torch.ones_like(z[..., 0], dtype=torch.bool)  # (B, T)
     steps = torch.zeros_like(active, dtype=torch.int64)
-    # Transforms, the compiler and the meta device cannot branch on data.
-    may_stop_early = not (inside_transform() or torch.compiler.is_compiling() or z.is_meta)
+    # Transforms, the compiler, the meta device and fake tensors cannot branch on data.
+    may_stop_early = not (inside_transform() or torch.compiler.is_compiling() or z.is_meta or hasattr(z, "fake_mode"))
     for _ in range(n_steps):
         new = step(z)
         with torch.no_grad():

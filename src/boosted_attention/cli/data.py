@@ -36,6 +36,7 @@ def run(
     """
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from boosted_attention.cli.preparing import prepared
     from boosted_attention.data.tokens import DataConfig
@@ -46,7 +47,8 @@ def run(
         data_root=data_root,
     )  # fmt: skip
     data = prepared(config, vocab_size, Console(stderr=True))
-    table = Table(title=f"{corpus}: {data.tokenizer.vocab_size} tokens of kind {tokenizer!r}, data {data.fingerprint}")
+    title = f"{corpus}: {data.tokenizer.vocab_size} tokens of kind {tokenizer!r}, data {data.fingerprint}"
+    table = Table(title=Text(title))
     for heading in ("split", "documents", "bytes", "tokens", "bytes per token"):
         table.add_column(heading, justify="left" if heading == "split" else "right")
     for name, split in data.manifest["splits"].items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from boosted_attention.names import require_choice
+from boosted_attention.names import require, require_choice
 
 
 def run(
@@ -17,7 +17,8 @@ def run(
     checkpoint: str = "best",
     corpus: str | None = None,
     data_root: str | None = None,
-    batch_size: int = 32,
+    field: str = "text",
+    batch_size: int | None = None,
     device: str = "cpu",
     json: bool = False,
 ) -> int:
@@ -33,7 +34,8 @@ def run(
         checkpoint: best or last.
         corpus: another corpus than the run's own, read with the run's tokenizer.
         data_root: folder of corpora by name.
-        batch_size: rows at a time.
+        field: where the text is in .jsonl files, for --corpus.
+        batch_size: rows at a time; the run's own by default.
         device: cpu, cuda or mps.
         json: print JSON.
     """
@@ -43,6 +45,7 @@ def run(
     from rich.console import Console
     from rich.progress import Progress
 
+    from boosted_attention.attention.selfcheck import usable_dtypes
     from boosted_attention.cli.preparing import prepared
     from boosted_attention.data.corpora import SPLITS
     from boosted_attention.data.tokens import DataConfig
@@ -50,19 +53,26 @@ def run(
     from boosted_attention.train.folder import load_run, require_same_tokens
 
     require_choice("--split", split, SPLITS)
+    usable_dtypes(device)
     trained = load_run(folder, checkpoint, device)
     config = trained.config.data
     if corpus is not None:
-        config = DataConfig(corpus=corpus, tokenizer=str(folder / "tokenizer.json"))
+        config = DataConfig(corpus=corpus, tokenizer=str(folder / "tokenizer.json"), field=field)
     config = replace(config, data_root=data_root or config.data_root)
     live = Console(stderr=True)
     data = prepared(config, trained.config.model.vocab_size, live)
     require_same_tokens(trained, data)
-    with Progress(console=live, transient=True) as bar:
+    require(
+        corpus is not None or data.fingerprint == trained.fingerprint,
+        f"{config.corpus} has changed since the run was trained (data {trained.fingerprint} then, {data.fingerprint} "
+        "now); --corpus evaluates it as another text",
+    )
+    rows = trained.config.training.batch_size if batch_size is None else batch_size
+    with Progress(console=live, transient=True, disable=not live.is_terminal) as bar:
         task = bar.add_task(f"evaluating {split}", total=1.0)
         found = evaluate(
             trained.model, data.splits[split], byte_lengths=trained.tokenizer.byte_lengths(),
-            stride=stride, batch_size=batch_size, protocol=protocol,
+            stride=stride, batch_size=rows, protocol=protocol,
             progress=lambda fraction: bar.update(task, completed=fraction),
         )  # fmt: skip
     if json:

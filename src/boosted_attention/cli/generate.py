@@ -41,8 +41,12 @@ def run(
     """
     import torch
 
+    from boosted_attention.attention.selfcheck import usable_dtypes
+    from boosted_attention.model.generation import Sampling
     from boosted_attention.train.folder import load_run
 
+    usable_dtypes(device)
+    Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)  # wrong options are known before any output
     require(samples >= 1, f"--samples {samples} must be at least 1")
     require(tokens >= 0, f"--tokens {tokens} must not be negative")
     trained = load_run(folder, checkpoint, device)

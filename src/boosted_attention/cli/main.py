@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -45,6 +46,9 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         code = parse(run, f"{PROGRAM} {name}", args[1:])()
     except InputError as error:
         fail(str(error))
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + 13)
     except KeyboardInterrupt:
         print(f"{PROGRAM}: stopped", file=sys.stderr)
         sys.exit(130)

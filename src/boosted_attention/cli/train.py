@@ -22,7 +22,11 @@ from boosted_attention.train.presets import PRESETS, find_preset
 
 def prepare(args: Sequence[str]) -> Callable[..., int]:
     """The command with the chosen preset's values as its defaults, so that --help shows them."""
-    chosen = find_preset(preset_of(args))
+    chosen = find_preset(value_of(args, "--preset") or "mini")
+    given = {name: value_of(args, name) is not None for name in ("--steps", "--epochs")}
+    require(not all(given.values()), "--steps and --epochs exclude each other")
+    if given["--steps"]:
+        chosen = replace(chosen, training=replace(chosen.training, epochs=None))
 
     def run(
         *,
@@ -54,7 +58,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
             attention_options: options of the attention layer, such as n_rounds=3 gate=scalar.
         """
         options = {**model.attention_options, **dict(map(parse_option, attention_options))}
-        config = RunConfig(model=replace(model, attention_options=options), training=training, data=data)
+        config = RunConfig(model=replace(model, attention_options=options), training=training, data=absolute(data))
         return train(config, out or default_folder(preset, config), resume, device, checkpoint_every, tensorboard)
 
     assert run.__doc__ is not None
@@ -62,13 +66,27 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
     return run
 
 
-def preset_of(args: Sequence[str]) -> str:
+def value_of(args: Sequence[str], option: str) -> str | None:
+    """What an option is given, before the command line is parsed."""
     for i, arg in enumerate(args):
-        if arg == "--preset" and i + 1 < len(args):
+        if arg == option and i + 1 < len(args):
             return args[i + 1]
-        if arg.startswith("--preset="):
+        if arg.startswith(f"{option}="):
             return arg.partition("=")[2]
-    return "mini"
+    return None
+
+
+def absolute(data: DataConfig) -> DataConfig:
+    """With full paths, so that the run's folder can be used from anywhere."""
+
+    def full(path: str | None) -> str | None:
+        return None if path is None else str(Path(path).expanduser().absolute())
+
+    corpus = data.corpus
+    if corpus.startswith("text:") and corpus != "text:":
+        corpus = f"text:{full(corpus.removeprefix('text:'))}"
+    paths = {name: full(getattr(data, name)) for name in ("validation", "test", "data_root")}
+    return replace(data, corpus=corpus, **paths)
 
 
 def parse_option(text: str) -> tuple[str, Any]:
@@ -100,15 +118,13 @@ def train(config: RunConfig, folder: Path, resume: bool, device: str, checkpoint
     live = Console(stderr=True)
     data = prepared(config.data, config.model.vocab_size, live)
     config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size))
-    with LiveLine(live) as line:
+    parameters = config.model.num_params()
+    header = f"{config.model.attention} attention, {parameters:,} parameters, in {folder}"
+    with LiveLine(live, header) as line:
         trainer = Trainer(
             folder=folder, config=config, data=data, device=device, checkpoint_every=checkpoint_every,
             tensorboard=tensorboard, observer=line,
         )  # fmt: skip
-        parameters = config.model.num_params()
-        line.remark(
-            f"{config.model.attention} attention, {parameters:,} parameters, {trainer.total} steps, in {folder}"
-        )
         try:
             result = trainer.run(resume=resume)
         except Stopped as stop:

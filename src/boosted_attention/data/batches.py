@@ -25,6 +25,7 @@ class Batches:
 
     def __init__(self, tokens: np.ndarray, *, layout: str, batch_size: int, length: int, seed: int):
         require_choice("--layout", layout, LAYOUTS)
+        require(layout == "windows" or length > 1, "--layout rows: a row of max_len=1 predicts nothing")
         self.tokens, self.layout = tokens, layout
         self.batch_size, self.length, self.seed = batch_size, length, seed
         self.n_rows = len(tokens) // length if layout == "rows" else max(0, (len(tokens) - length) // length)

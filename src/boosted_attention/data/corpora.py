@@ -9,6 +9,7 @@ Splits are files named after them where there are such files; otherwise whole fi
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import os
@@ -23,6 +24,7 @@ from boosted_attention.names import InputError, nearest, require
 
 SPLITS = ("train", "validation", "test")
 SPLIT_WORDS = {"train": "train", "valid": "validation", "val": "validation", "validation": "validation", "test": "test"}
+DEFAULT_HELD_OUT = 0.1
 MANY_FILES = 10  # from here on whole files are held out
 HUB = {
     "wikitext-2": {"path": "Salesforce/wikitext", "name": "wikitext-2-raw-v1"},
@@ -41,7 +43,7 @@ class CorpusConfig:
     """Files of the validation split (a path or glob), for text:PATH."""
     test: str | None = None
     """Files of the test split (a path or glob), for text:PATH."""
-    held_out: float = 0.1
+    held_out: float = DEFAULT_HELD_OUT
     """Share kept for validation and test, half each, where no files are named for them."""
     field: str = "text"
     """Where the text is in .jsonl files."""
@@ -50,10 +52,9 @@ class CorpusConfig:
 
     def __post_init__(self) -> None:
         require(0 < self.held_out < 1, f"--held-out {self.held_out} must lie between 0 and 1")
-        require(
-            self.corpus.startswith("text:") or not (self.validation or self.test),
-            "--validation and --test name files for --corpus text:PATH",
-        )
+        if not self.corpus.startswith("text:"):
+            require(not (self.validation or self.test), "--validation and --test name files for --corpus text:PATH")
+            require(self.held_out == DEFAULT_HELD_OUT, "--held-out is for --corpus text:PATH")
 
     def open(self) -> Corpus:
         """The corpus, with its files found."""
@@ -69,10 +70,10 @@ class CorpusConfig:
         named = {
             split: find_files(value) for split, value in (("validation", self.validation), ("test", self.test)) if value
         }
-        if not named and (splits := by_name_of_split(files)):
+        if not named and (splits := by_name_of_split(files, self.corpus)):
             return Corpus(name=self.corpus, files=splits, field=self.field)
-        taken = {file for group in named.values() for file in group}
-        rest = tuple(file for file in files if file not in taken)
+        taken = {file.resolve() for group in named.values() for file in group}
+        rest = tuple(file for file in files if file.resolve() not in taken)
         require(bool(rest), f"--corpus {self.corpus}: no file is left for training beside --validation and --test")
         missing = tuple(split for split in SPLITS[1:] if split not in named)
         if not missing:
@@ -86,16 +87,6 @@ class CorpusConfig:
         root = self.data_root or os.environ.get("BOOSTED_ATTENTION_DATA")
         folder = Path(root) / self.corpus if root else None
         if folder is not None and folder.is_dir():
-            files = find_files(str(folder))
-            splits = by_name_of_split(files)
-            if splits:
-                return Corpus(name=self.corpus, files=splits, field=self.field)
-            present = {split for file in files if (split := split_of(file))}
-            lacking = [split for split in SPLITS if split not in present]
-            require(
-                not present, f"--corpus {self.corpus}: {folder} has no {' and no '.join(lacking)} file; add it, or "
-                f"give the files as --corpus text:PATH --validation PATH --test PATH",
-            )  # fmt: skip
             return self._from_path(str(folder))
         known = ["stdlib", "text:PATH", *HUB]
         if root and Path(root).is_dir():
@@ -210,6 +201,11 @@ def forward(text: str, mark: int) -> int:
 
 def find_files(path: str) -> tuple[Path, ...]:
     """A file, a folder's text files, or what a glob matches, in order of name."""
+    path = os.path.expanduser(path)
+    try:
+        os.stat(path)
+    except OSError as error:
+        require(error.errno != errno.ENAMETOOLONG, f"{path[:60]}... is too long for a path")
     if Path(path).is_file():
         return (Path(path),)
     if Path(path).is_dir():
@@ -226,13 +222,20 @@ def split_of(path: Path) -> str | None:
     return next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), None)
 
 
-def by_name_of_split(files: tuple[Path, ...]) -> dict[str, tuple[Path, ...]] | None:
-    """Files by split, if each is named after one and every split has some."""
+def by_name_of_split(files: tuple[Path, ...], corpus: str) -> dict[str, tuple[Path, ...]] | None:
+    """Files by split, if several are named after splits; others beside them, such as a README, are left out."""
     groups: dict[str, list[Path]] = {}
     for file in files:
         groups.setdefault(split_of(file) or "", []).append(file)
-    if "" in groups or set(groups) != set(SPLITS):
+    present = set(groups) - {""}
+    if len(files) < 2 or not present or present == {"test"}:
         return None
+    lacking = [split for split in SPLITS if split not in present]
+    require(
+        not lacking,
+        f"--corpus {corpus} has files named after splits but no {' and no '.join(lacking)} file; add it, or give the "
+        "files as --corpus text:PATH --validation PATH --test PATH",
+    )
     return {split: tuple(groups[split]) for split in SPLITS}
 
 

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -42,7 +43,7 @@ def read_blocks(path: Path, field: str = "text") -> Iterator[Block]:
                 yield from json_documents(pieces, path, field, raw)
             else:
                 yield from cut(pieces, raw)
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
@@ -65,14 +66,27 @@ def open_zst(raw: IO[bytes], path: Path) -> Any:
         raise InputError(f"{path}: .zst files need zstandard (pip install 'boosted-attention[data]')") from None
 
     class Reader:
-        def __init__(self) -> None:
-            self.stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        """Frame after frame; zstandard's own reader takes a file cut short for a whole one."""
+
+        frame, rest = None, b""
 
         def read(self, n: int) -> bytes:
-            try:
-                return self.stream.read(n)
-            except zstandard.ZstdError as error:
-                raise InputError(f"{path} cannot be read: {error}") from None
+            while True:
+                data = self.rest or raw.read(n)
+                self.rest = b""
+                if not data:
+                    if self.frame is not None:
+                        raise EOFError("the file ends in the middle")
+                    return b""
+                self.frame = self.frame or zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    text = self.frame.decompress(data)
+                except zstandard.ZstdError as error:
+                    raise EOFError(str(error)) from None
+                if self.frame.eof:
+                    self.rest, self.frame = self.frame.unused_data, None
+                if text:
+                    return text
 
     return Reader()
 
@@ -117,19 +131,26 @@ def json_documents(pieces: Iterator[str], path: Path, field: str, raw: IO[bytes]
         if not line.strip():
             continue
         try:
-            text = json.loads(line)[field]
-        except (json.JSONDecodeError, KeyError, TypeError, IndexError):
-            text = None
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}, line {number}, is not JSON: {error.msg}") from None
+        text = row.get(field) if isinstance(row, dict) else None
         if not isinstance(text, str):
             raise InputError(f"{path}, line {number}: no text under {field!r}; --field names where the text is")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise InputError(f"{path}, line {number}: the text holds a lone surrogate, which is no valid Unicode")
         for start in range(0, max(len(text), 1), BLOCK):
             yield Block(text[start : start + BLOCK], start + BLOCK >= len(text), raw.tell())
 
 
 def lines(pieces: Iterator[str]) -> Iterator[str]:
-    held = ""
+    held: list[str] = []
     for piece in pieces:
-        *whole, held = (held + piece).split("\n")
-        yield from whole
-    if held:
-        yield held
+        first, *others = piece.split("\n")
+        held.append(first)
+        if others:
+            yield "".join(held)
+            yield from others[:-1]
+            held = [others[-1]]
+    if last := "".join(held):
+        yield last

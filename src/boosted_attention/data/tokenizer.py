@@ -14,6 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from boosted_attention.names import InputError, require, require_choice
 
 END_OF_TEXT = "<|endoftext|>"
+ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")  # what others call it
 KINDS = ("bpe", "paper", "bytes")
 TRAINING_TEXT = 2**26  # characters a tokenizer learns from at most, so that memory is bounded
 PAPER_LINES = 100_000  # non-empty lines the paper's tokenizer learns from
@@ -25,8 +26,11 @@ class Tokenizer:
     def __init__(self, core: tokenizers.Tokenizer, kind: str):
         self.core, self.kind = core, kind
         self.core.encode_special_tokens = True
-        self.vocab_size: int = core.get_vocab_size(with_added_tokens=True)
-        self.end_of_text: int | None = core.token_to_id(END_OF_TEXT)
+        self.core.no_truncation()  # a file may bring both, and either would change the text
+        self.core.no_padding()
+        self.vocab_size = 1 + max(core.get_vocab(with_added_tokens=True).values(), default=0)  # ids may have holes
+        ends = (core.token_to_id(name) for name in ENDS)
+        self.end_of_text: int | None = next((i for i in ends if i is not None), None)
 
     @property
     def invertible(self) -> bool:
@@ -48,6 +52,8 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         wrong = [i for i in ids if not 0 <= i < self.vocab_size]
         require(not wrong, f"token id {wrong[:1]} is outside the vocabulary of {self.vocab_size} tokens")
+        if self.kind == "paper":  # it forgets where words begin; a space between tokens keeps the text readable
+            return " ".join(self.core.id_to_token(i) or "" for i in ids)
         return self.core.decode(list(ids), skip_special_tokens=False)
 
     def byte_lengths(self) -> np.ndarray | None:
@@ -102,7 +108,6 @@ def build_tokenizer(kind: str, vocab_size: int, blocks: Iterable[str]) -> Tokeni
         special, text = [END_OF_TEXT], first_characters(blocks, TRAINING_TEXT)
     else:
         core.pre_tokenizer = pre_tokenizers.Whitespace()
-        core.decoder = decoders.BPEDecoder()
         alphabet, special, text = [], [], first_lines(blocks, PAPER_LINES)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False

@@ -26,7 +26,7 @@ from filelock import FileLock
 from boosted_attention.data.corpora import SPLITS, Corpus, CorpusConfig
 from boosted_attention.data.reading import Block
 from boosted_attention.data.tokenizer import KINDS, Tokenizer, build_tokenizer
-from boosted_attention.names import require
+from boosted_attention.names import InputError, require
 
 FORMAT = 1
 BATCH = 16  # blocks encoded at once
@@ -83,11 +83,25 @@ def prepare(config: DataConfig, vocab_size: int, report: Report = lambda what, f
     key = cache_key(corpus, config.tokenizer, vocab_size)
     slug = re.sub(r"[^\w.-]+", "-", config.corpus.removeprefix("text:")).strip("-.")[-40:] or "text"
     folder = cache_folder() / "data" / f"{slug}-{key}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if whats_wrong(folder) is not None:
-            build(corpus, config.tokenizer, vocab_size, folder, report)
-    return load(folder, config)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            for left in folder.parent.glob(f".{folder.name}.*"):  # by a builder that died
+                shutil.rmtree(left, ignore_errors=True)
+            if whats_wrong(folder) is not None:
+                build(corpus, config.tokenizer, vocab_size, folder, report)
+        return load(folder, config)
+    except OSError as error:
+        free = shutil.disk_usage(existing(folder)).free
+        raise InputError(
+            f"token files cannot be kept in {cache_folder()}: {error.strerror or error} ({free} bytes free); "
+            "BOOSTED_ATTENTION_CACHE names another folder"
+        ) from None
+
+
+def existing(path: Path) -> Path:
+    """The nearest folder above that is there."""
+    return path if path.is_dir() else existing(path.parent)
 
 
 def cache_key(corpus: Corpus, kind: str, vocab_size: int) -> str:
@@ -112,6 +126,7 @@ def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Repo
         manifest = {
             "format": FORMAT,
             "corpus": corpus.name.partition(":")[0],
+            "source": hashlib.sha256(json.dumps(corpus.source(), sort_keys=True).encode()).hexdigest(),
             "tokenizer": {"kind": tokenizer.kind, "sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size},
             "splits": splits,
         }

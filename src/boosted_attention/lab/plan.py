@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from rich.box import SIMPLE
 from rich.table import Table as RichTable
 
 from boosted_attention.data.tokens import DataConfig
@@ -20,15 +21,19 @@ TIMED_BATCH = 4  # rows; a full batch of a large model would not be quick
 
 
 def plan(names: Sequence[str], preset: Preset, tflops: float | None) -> RichTable:
-    """One row per model and corpus; steps, tokens, FLOPs and times are those of one run, except in the last row."""
+    """One row per model; steps, tokens, FLOPs and times are those of one run, except in the last row."""
     runs = [run for run in all_runs(names, preset) if "model" in run.config]
     models: dict[str, list[Run]] = {}
     for run in runs:
-        models.setdefault(run.label.rpartition(", seed ")[0], []).append(run)
-    table = RichTable(title=f"preset {preset.name}: {len(runs)} runs")
+        models.setdefault(run.label.partition(f", {run.config['data']['corpus']}, seed ")[0], []).append(run)
+    table = RichTable(
+        box=SIMPLE,
+        padding=(0, 1, 0, 0),
+        title=f"preset {preset.name} on {', '.join(preset.text.corpora)}: {len(runs)} runs",
+    )
     headings = ["model", "runs", "parameters", "steps", "tokens", "FLOPs", "here"]
     for heading in headings + ([f"{tflops:g} TFLOP/s"] if tflops else []):
-        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=heading != "model")
+        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
     totals = {"flops": 0.0, "here": 0.0}
     speeds: dict[LanguageModelConfig, float] = {}
     for label, group in models.items():
@@ -43,15 +48,8 @@ def plan(names: Sequence[str], preset: Preset, tflops: float | None) -> RichTabl
         here = speeds[model] * steps * training.batch_size
         totals["flops"] += flops * len(group)
         totals["here"] += here * len(group)
-        cells = [
-            label,
-            str(len(group)),
-            f"{model.num_params():,}",
-            f"{steps:,}",
-            f"{tokens / 1e6:.0f} M",
-            f"{flops:.1e}",
-        ]
-        table.add_row(*cells, hours(here), *([hours(flops / tflops / 1e12)] if tflops else []))
+        size = [f"{model.num_params():,}", f"{steps:,}", f"{tokens / 1e6:.0f} M", f"{flops:.1e}"]
+        table.add_row(label, str(len(group)), *size, hours(here), *([hours(flops / tflops / 1e12)] if tflops else []))
     table.add_section()
     last = [hours(totals["flops"] / tflops / 1e12)] if tflops else []
     table.add_row("all", str(len(runs)), "", "", "", f"{totals['flops']:.1e}", hours(totals["here"]), *last)

@@ -41,6 +41,7 @@ class Sampling:
             self.top_p is None or (is_number(self.top_p) and 0 < self.top_p <= 1),
             f"top_p={self.top_p!r} must lie in (0, 1]",
         )
+        require(self.seed is None or 0 <= self.seed < 2**63, f"seed={self.seed!r} must lie in [0, 2**63)")
 
     def generator(self, device: torch.device) -> torch.Generator | None:
         return None if self.seed is None else torch.Generator(device).manual_seed(self.seed)
@@ -49,7 +50,8 @@ class Sampling:
         """The next token of each row, (B, V) -> (B,)."""
         if self.temperature == 0:
             return logits.argmax(dim=-1)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / self.temperature
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature  # no temperature is too low
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             logits = logits.masked_fill(logits < logits.topk(self.top_k).values[:, -1:], -torch.inf)
         if self.top_p is not None:
@@ -93,6 +95,11 @@ def generate(
             mask.shape == ids.shape, f"mask has shape {tuple(mask.shape)}; expected that of ids, {tuple(ids.shape)}"
         )
         require(bool(mask[:, -1].all()), "mask: pad prompts on the left, so that every row ends in a real token")
+        pads = int(mask.bool().int().argmax(dim=1).min())  # columns that no row needs
+    else:
+        pads = 0
+    dropped, ids = ids[:, :pads], ids[:, pads:]
+    mask = None if mask is None else mask[:, pads:]
     was_training = model.training
     model.eval()
     try:
@@ -118,6 +125,6 @@ def generate(
                 stream(token)
             if stop is not None and bool(done.all()):
                 break
-        return ids
+        return torch.cat([dropped, ids], dim=1)
     finally:
         model.train(was_training)

@@ -148,7 +148,7 @@ class LanguageModel(nn.Module):
         Past ``max_len`` the oldest half of the context is dropped, with and without cache alike.
 
         Args:
-            mask: attention mask of left-padded prompts, 1 = real token.
+            mask: attention mask of left-padded prompts, 1 = real token. ``max_len`` counts columns, padding included.
             temperature: 0 takes the likeliest token, 1 samples from the model, in between sharpens.
             top_k: sample among the k likeliest only.
             top_p: sample among the likeliest that together have this probability.

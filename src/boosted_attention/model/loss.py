@@ -40,9 +40,9 @@ class SummedLoss(torch.autograd.Function):
             h, y = hidden[start : start + rows], targets[start : start + rows]
             logits = functional.linear(h, weight)  # (n, V), in half precision under autocast
             counts = (y != IGNORED)[:, None]  # (n, 1)
-            index = y.clamp_min(0)[:, None]
+            index = torch.where(counts[:, 0], y, 0)[:, None]
             precisely = logits.to(total.dtype)
-            at_target, top = precisely.gather(1, index), precisely.amax(dim=-1, keepdim=True)
+            at_target, top = gather(precisely, index), precisely.amax(dim=-1, keepdim=True)
             p = precisely.softmax(dim=-1)
             # log p of the target by way of the largest p, which cannot underflow
             total += ((top - at_target - p.amax(dim=-1, keepdim=True).log()) * counts).sum()
@@ -62,6 +62,17 @@ class SummedLoss(torch.autograd.Function):
         (scale,) = upstream
         d_hidden, d_weight = (None if g is None else g * scale.to(g.dtype) for g in ctx.saved_tensors)
         return d_hidden, d_weight, None
+
+
+def gather(logits: Tensor, index: Tensor) -> Tensor:
+    """The logits of the targets, (n, 1)."""
+    try:
+        return logits.gather(1, index)
+    except RuntimeError:
+        wrong = index[(index < 0) | (index >= logits.shape[1])]
+        if len(wrong):
+            raise ValueError(f"targets contain {int(wrong[0])}; the vocabulary has {logits.shape[1]} tokens") from None
+        raise
 
 
 @_disable_dynamo  # its loop of matrix products leaves a compiler nothing to fuse; this form imports dynamo on first use

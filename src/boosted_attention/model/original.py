@@ -41,8 +41,10 @@ RENAMED = [
 def import_original(
     source: str | os.PathLike[str] | Mapping[str, Any], *, n_heads: int, attention: str | None, norm: str
 ) -> LanguageModel:
-    state = dict(source) if isinstance(source, Mapping) else read(Path(source))
-    state = dict(state.get("model_state_dict", state))
+    state: Any = dict(source) if isinstance(source, Mapping) else read(Path(source))
+    state = state.get("model_state_dict", state) if isinstance(state, Mapping) else state
+    whole = isinstance(state, Mapping) and all(isinstance(t, Tensor) for t in state.values())
+    require(whole, "the checkpoint is not a dict of tensors: it is not one of the original model's")
     state = {name.removeprefix("module.").removeprefix("_orig_mod."): t for name, t in state.items()}
     for name in ("embed.weight", "pos_embed.weight", "ln_f.weight", "layers.0.ffn.0.weight"):
         require(name in state, f"state dict has no {name!r}: it is not one of the original model's")
@@ -62,12 +64,14 @@ def import_original(
     return model.eval()
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Any:
     require(path.is_file(), f"{path} is not a file; give the original code's checkpoint")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise InputError(f"{path} holds more than weights, or is damaged: {str(error).splitlines()[0]}") from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"{path} holds more than weights, or is damaged: {(str(error).splitlines() or ['?'])[0]}"
+        ) from None
 
 
 def infer_config(state: Mapping[str, Tensor], n_heads: int, attention: str | None, norm: str) -> LanguageModelConfig:

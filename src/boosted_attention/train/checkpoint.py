@@ -75,15 +75,26 @@ def save(
         temporary.rename(final)
         flush(parent)
     except (OSError, SafetensorError) as error:
+        message = full_disk(error, final, needed, kind)
         shutil.rmtree(temporary, ignore_errors=True)
-        raise InputError(full_disk(error, final, needed, kind)) from None
+        raise InputError(message) from None
     problem = damage(final)
     if problem is not None:
         raise InputError(f"{problem} right after it was written; the checkpoint before it is kept")
     keep = KEPT if kind == "step" else 1
-    for old in sorted(parent.glob(f"{kind}-*"))[:-keep]:
+    older = [path for path in sorted(parent.glob(f"{kind}-*")) if path.name <= final.name]
+    for old in older[:-keep]:
         shutil.rmtree(old)
     return final
+
+
+def clear(parent: Path, step: int) -> None:
+    """Remove what a dead process left half-written, and checkpoints beyond ``step``, where the run goes on from."""
+    for path in parent.glob(".*"):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in parent.glob("*-*"):
+        if int(path.name.rpartition("-")[2]) > step:
+            shutil.rmtree(path)
 
 
 def full_disk(error: Exception, final: Path, needed: int, kind: str) -> str:
@@ -93,7 +104,7 @@ def full_disk(error: Exception, final: Path, needed: int, kind: str) -> str:
     numbers = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
     full = getattr(error, "errno", None) in numbers or any(f"os error {n}" in str(error) for n in numbers)
     what = "the disk is full" if full else str(error)  # safetensors writes the number into its message
-    return f"checkpoint {final} was not written: {what}; it needs {needed} bytes, {free} are free; {kept}"
+    return f"checkpoint {final} was not written: {what}; it needs {needed} bytes and {free} were left; {kept}"
 
 
 def sealed(state: dict[str, Any]) -> str:

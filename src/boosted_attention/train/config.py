@@ -69,7 +69,7 @@ class TrainingConfig:
             value = getattr(self, option)
             require(value is None or (math.isfinite(value) and value >= 0), f"{option}={value!r} must not be negative")
         require(0 <= self.beta2 < 1, f"beta2={self.beta2!r} must lie in [0, 1)")
-        require(self.seed >= 0, f"seed={self.seed!r} must not be negative")
+        require(0 <= self.seed < 2**63, f"seed={self.seed!r} must lie in [0, 2**63)")
 
     def total_steps(self, steps_per_epoch: int) -> int:
         return self.steps if self.epochs is None else self.epochs * steps_per_epoch

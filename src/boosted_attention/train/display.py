@@ -15,8 +15,8 @@ QUIET = 10.0  # seconds between lines without a terminal
 class LiveLine:
     """Loss, tokens per second and time left, with a line for every evaluation."""
 
-    def __init__(self, console: Console):
-        self.console = console
+    def __init__(self, console: Console, header: str = ""):
+        self.console, self.header = console, header
         self.bar: Progress | None = None
 
     def __enter__(self) -> LiveLine:
@@ -27,6 +27,7 @@ class LiveLine:
             self.bar.stop()
 
     def start(self, first: int, total: int) -> None:
+        self.announce()
         self.total, self.first, self.began = total, first, time.monotonic()
         self.tokens_before: int | None = None
         self.spoke = self.began
@@ -37,6 +38,12 @@ class LiveLine:
             )  # fmt: skip
             self.task = self.bar.add_task("training", total=total, completed=first, note="")
             self.bar.start()
+
+    def announce(self) -> None:
+        """Say once what is being trained."""
+        header, self.header = self.header, ""
+        if header:
+            self.remark(header)
 
     def step(self, row: Mapping[str, Any]) -> None:
         now, step = time.monotonic(), row["step"]
@@ -53,6 +60,7 @@ class LiveLine:
             self.console.print(note, markup=False, highlight=False)
 
     def evaluated(self, row: Mapping[str, Any]) -> None:
+        self.announce()
         bits = row["validation_bits_per_byte"]
         more = "" if bits is None else f", {bits:.3f} bits per byte"
         text = f"step {row['step']}: validation loss {row['validation_loss']:.4f}"

@@ -87,6 +87,8 @@ def evaluate(
     """
     require_choice("--protocol", protocol, PROTOCOLS)
     length = model.config.max_len
+    require(is_count(batch_size), f"--batch-size {batch_size} must be at least 1")
+    require(protocol == "full" or length > 1, "--protocol paper: a row of max_len=1 predicts nothing")
     stride = length if stride is None else stride
     require(is_count(stride) and stride <= length, f"--stride {stride} must lie between 1 and max_len={length}")
     require(protocol == "full" or stride == length, "--stride: the paper's protocol has none")

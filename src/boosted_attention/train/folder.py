@@ -42,7 +42,7 @@ class RunConfig:
             model=LanguageModelConfig.from_dict(values["model"]),
             training=TrainingConfig(**values["training"]),
             data=DataConfig(**values["data"]),
-        )
+        )  # "fingerprint", which stands beside them in a run's folder, is no setting
 
 
 @contextmanager
@@ -63,8 +63,8 @@ def exclusive(folder: Path) -> Iterator[None]:
     except Timeout:
         who = owner.read_text().strip() if owner.exists() else "unknown"
         raise InputError(f"--out {folder} is in use by another process ({who}); wait for it or give another") from None
-    except PermissionError:
-        raise InputError(f"--out {folder} cannot be written to") from None
+    except OSError as error:
+        raise InputError(f"--out {folder} cannot be written to: {error.strerror or error}") from None
 
 
 def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
@@ -101,23 +101,30 @@ def load_run(folder: Path, which: str = "best", device: str | torch.device = "cp
     )
     path = folder / "config.json"
     try:
-        config = RunConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        config, fingerprint = RunConfig.from_dict(stored), stored["fingerprint"]
     except FileNotFoundError:
         raise InputError(f"{folder} is not a run folder: it has no config.json") from None
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged: {error}") from None
-    kind = "best" if which == "best" else "step"
-    found, problems = checkpoint.latest(folder / "checkpoints", kind)
+    found, problems = None, []
+    for kind in ("best", "step") if which == "best" else ("step",):  # a run stopped early has no best yet
+        if found is None:
+            found, wrong = checkpoint.latest(folder / "checkpoints", kind)
+            problems += wrong
+        if problems and found is None:
+            raise InputError(problems[0])
     if found is None:
-        raise InputError(problems[0] if problems else f"{folder} has no checkpoint yet ({kind}-*)")
+        raise InputError(f"{folder} has no checkpoint yet")
     model = config.model.build()
     load_weights(model, found)
+    require((folder / "tokenizer.json").is_file(), f"{folder} is not whole: it has no tokenizer.json")
     tokenizer = Tokenizer.load(folder / "tokenizer.json", config.data.tokenizer)
     require(
         tokenizer.vocab_size == config.model.vocab_size,
         f"{folder}/tokenizer.json has {tokenizer.vocab_size} tokens, the checkpoint {config.model.vocab_size}",
     )
-    return TrainedRun(folder, config, model.to(device).eval(), tokenizer, found.step, found.state["data"])
+    return TrainedRun(folder, config, model.to(device).eval(), tokenizer, found.step, fingerprint)
 
 
 def load_weights(model: LanguageModel, found: checkpoint.Checkpoint) -> None:
@@ -134,5 +141,5 @@ def require_same_tokens(run: TrainedRun, data: TokenData) -> None:
     require(
         data.tokenizer.sha256 == run.tokenizer.sha256,
         f"{run.folder} was trained with another tokenizer ({run.tokenizer.vocab_size} tokens) than that of the corpus "
-        f"({data.tokenizer.vocab_size} tokens); give --tokenizer {run.folder / 'tokenizer.json'}",
+        f"({data.tokenizer.vocab_size} tokens); --corpus reads a text with the run's own",
     )

@@ -15,15 +15,18 @@ class Metrics:
     def __init__(self, path: Path, tensorboard: bool = False):
         self.path = path
         self.file = None
-        self.board = open_board(path.parent / "tensorboard") if tensorboard else None
+        self.tensorboard, self.board = tensorboard, None
 
-    def cut(self, step: int) -> None:
-        """Keep rows up to ``step``; what a killed run wrote behind its checkpoint will be written again."""
+    def cut(self, step: int) -> int:
+        """Keep rows up to ``step``, and count them; what a killed run wrote behind it will be written again."""
+        if self.tensorboard:
+            self.board = open_board(self.path.parent / "tensorboard", step)
         kept = [row for row in read_metrics(self.path) if row["step"] <= step] if step else []
         temporary = self.path.with_name(f".{self.path.name}")
         temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
         temporary.replace(self.path)
         self.file = self.path.open("a", encoding="utf-8")
+        return len(kept)
 
     def write(self, row: Mapping[str, Any]) -> None:
         assert self.file is not None, "cut first"
@@ -52,15 +55,18 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except json.JSONDecodeError:
             break
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            break
+        rows.append(row)
     return rows
 
 
-def open_board(folder: Path) -> Any:
+def open_board(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError("--tensorboard needs tensorboard (pip install 'boosted-attention[tensorboard]')") from None
-    return SummaryWriter(folder)
+    return SummaryWriter(folder, purge_step=step + 1 if step else None)

@@ -102,7 +102,10 @@ class Trainer:
     def run(self, *, resume: bool = False) -> dict[str, Any]:
         """Train to the end; what is in result.json. Raises Stopped when a signal came."""
         with exclusive(self.folder), stop_signals() as stop:
-            return Training(self, resume, stop).finish()
+            try:
+                return Training(self, resume, stop).finish()
+            except OSError as error:
+                raise InputError(f"--out {self.folder} cannot be written to: {error.strerror or error}") from None
 
 
 class Training:
@@ -145,29 +148,35 @@ class Training:
             theirs = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise InputError(f"{self.folder}/config.json is damaged; give another --out") from None
-        self._require_same(theirs, None)
+        require(isinstance(theirs, dict), f"{self.folder}/config.json is damaged; give another --out")
+        self._require_same(theirs)
         found, problems = checkpoint.latest(self.checkpoints, "step")
         for problem in problems:
             use = "starting anew" if found is None else f"going on from {found.folder.name}"
             self.observer.remark(f"{problem}; {use}")
         if found is not None:
-            self._require_same(found.state["config"], found.state["data"])
+            self._require_same(found.state["config"])
+        checkpoint.clear(self.checkpoints, 0 if found is None else found.step)
         return found
 
-    def _require_same(self, config: dict[str, Any], fingerprint: str | None) -> None:
-        ours = self.trainer.config.to_dict()
-        differing = differences(ours, config)
-        if fingerprint is not None and fingerprint != self.trainer.data.fingerprint:
-            differing.append(f"data fingerprint ({fingerprint} there, {self.trainer.data.fingerprint} here)")
+    def _require_same(self, theirs: dict[str, Any]) -> None:
+        """The same settings and the same text; where that text lies does not matter."""
+        ours = self._config()
+        if ours["fingerprint"] == theirs.get("fingerprint"):
+            ours, theirs = ({**config, "data": None} for config in (ours, theirs))
+        differing = differences(ours, theirs)
         require(not differing, f"--resume: {self.folder} was made with other settings: {'; '.join(differing)}")
 
+    def _config(self) -> dict[str, Any]:
+        """What is written down of the run: everything that decides what comes out."""
+        return {**self.trainer.config.to_dict(), "fingerprint": self.trainer.data.fingerprint}
+
     def _begin(self) -> None:
-        """A new run: its configuration, its tokenizer, its probe, and its first evaluation."""
+        """A new run: its configuration, its tokenizer, and its first evaluation."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         self.metrics.cut(0)
         self.trainer.data.tokenizer.save(self.folder / "tokenizer.json")
-        write_json(self.folder / "probe.json", leakage_probe(self.model))
-        write_json(self.folder / "config.json", self.trainer.config.to_dict())
+        write_json(self.folder / "config.json", self._config())
         self._evaluate()
 
     def _restore(self, found: checkpoint.Checkpoint) -> None:
@@ -183,14 +192,18 @@ class Training:
             torch.cuda.set_rng_state(held["rng.cuda"], self.device)
         self.done, self.tokens, self.seconds = found.step, found.state["tokens"], found.state["seconds"]
         self.best = found.state["best"]
-        self.metrics.cut(self.done)
+        if self.metrics.cut(self.done) < self.done:
+            self.observer.remark(f"{self.metrics.path} lacks steps before {found.folder.name}; they are lost")
 
     def finish(self) -> dict[str, Any]:
+        probe = leakage_probe(self.model)
         try:
             if self.found is None:
                 self._begin()
             else:
                 self._restore(self.found)
+            if self.found is None or not (self.folder / "probe.json").exists():
+                write_json(self.folder / "probe.json", probe)
             self.observer.start(self.done, self.total)
             self.model.train()
             while self.done < self.total:
@@ -244,10 +257,19 @@ class Training:
         }
         self.metrics.write(row)
         self.observer.evaluated(row)
-        if self.best is None or found.loss < self.best["validation_loss"]:
+        if self.done and (self.best is None or found.loss < self.best["validation_loss"]):
             self.best = row
-            if self.done:
-                checkpoint.save(self.checkpoints, "best", self.done, {"model": self.model.state_dict()}, self._state())
+            self._require_finite()
+            checkpoint.save(self.checkpoints, "best", self.done, {"model": self.model.state_dict()}, self._state())
+
+    def _require_finite(self) -> None:
+        """Nothing that is not a number reaches a checkpoint."""
+        for name, p in self.model.named_parameters():
+            if not bool(p.isfinite().all()):
+                raise TrainingError(
+                    f"step {self.done}: the update made {name} infinite or NaN; the last checkpoint is as it was; "
+                    "a smaller --lr may help"
+                )
 
     def _evaluation(self, split: str) -> Evaluation:
         return evaluate(
@@ -261,14 +283,14 @@ class Training:
 
     def _state(self) -> dict[str, Any]:
         return {
-            "config": self.trainer.config.to_dict(),
-            "data": self.trainer.data.fingerprint,
+            "config": self._config(),
             "tokens": self.tokens,
             "seconds": self.seconds,
             "best": self.best,
         }
 
     def _save(self) -> None:
+        self._require_finite()
         held: dict[str, Tensor] = {"rng.cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             held["rng.cuda"] = torch.cuda.get_rng_state(self.device)

@@ -1,0 +1,289 @@
+"""The language-model half of the lab: every experiment runs, pairs are fair, claims say at which scale."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from boosted_attention import LanguageModelConfig
+from boosted_attention.cli.main import main
+from boosted_attention.lab import matching
+from boosted_attention.lab.claims import CLAIMS
+from boosted_attention.lab.experiments import (
+    DEFAULT,
+    TEXT,
+    experiment,
+    lm_controls,
+    lm_convergence,
+    lm_pareto,
+    lm_scale,
+)
+from boosted_attention.lab.experiments.text import main_arms, read, require_alike, stands_for
+from boosted_attention.lab.language import arm_model, recipe, stated, text_run
+from boosted_attention.lab.matching import matched
+from boosted_attention.lab.presets import PRESETS, Preset
+from boosted_attention.lab.reproduce import all_runs, reproduce, reread
+from boosted_attention.lab.shipped import BEGIN, END, into, shipped
+from boosted_attention.lab.statistics import Estimate
+from boosted_attention.train.presets import PAPER
+from tests.text import sample_text
+
+ONE = {"mean": -1.0, "low": -2.0, "high": -0.5, "std": 0.1, "n": 3}
+
+
+@pytest.fixture(scope="module")
+def preset(text_file) -> Preset:
+    return PRESETS["smoke"].with_corpora([f"text:{text_file}"])
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory, preset):
+    """All language-model experiments once, at the smallest preset."""
+    out = tmp_path_factory.mktemp("text-smoke")
+    return reproduce(list(TEXT), preset, out, workers=2), out
+
+
+def test_every_experiment_yields_a_table(smoke):
+    found, out = smoke
+    assert not found.outcome.failures
+    assert not found.incomplete
+    assert set(TEXT) <= set(found.tables)
+    text = (out / "tables.md").read_text()
+    for name in TEXT:
+        table = found.tables[name]
+        assert experiment(name).render(table) in text
+        assert table.quantities
+        assert table.scale == "mini, text:words.txt"
+
+
+def test_claims_show_their_scale_and_absolute_figures_wait_for_it(smoke):
+    found, _ = smoke
+    judged = {j.claim.id: j for j in found.ledger if j.claim.experiment in TEXT}
+    assert judged["lm-wt103-vs-standard"].scale == "mini, text:words.txt"
+    assert judged["lm-wt103-vs-standard"].verdict != "not run"
+    assert judged["lm-wt103-size"].verdict != "not run"
+    for id in ("lm-wt103-standard", "lm-post-boosted", "lm-kv-input-val", "lm-owt-vs-standard"):
+        assert judged[id].verdict == "not run"
+        assert judged[id].scale is None
+    decided = {id for id, j in judged.items() if j.verdict != "not run"}
+    assert {"lm-post-reverses", "lm-kv-residual", "lm-convergence-wide", "lm-rounds-enough"} <= decided
+    assert {"lm-residual", "lm-flops", "lm-scale", "lm-selective"} <= decided
+
+
+def test_every_claim_has_its_quantity_at_the_papers_scale(preset, smoke):
+    """The same results, read as if they were of the paper's two corpora at its own size."""
+    found, _ = smoke
+    paper = PRESETS["paper"].text
+    assert stands_for(PRESETS["paper"]) == {corpus: corpus for corpus in paper.corpora}
+    for claim in CLAIMS:
+        if claim.experiment in TEXT and "openwebtext" not in claim.quantity and not claim.needs_full_size:
+            assert claim.quantity in found.tables[claim.experiment].quantities, claim.id
+    absolute = [c.quantity for c in CLAIMS if c.experiment in TEXT and c.needs_full_size]
+    assert len(absolute) == 14
+    for quantity in absolute:
+        arm = quantity.split(" | ")[0]
+        tables = [found.tables[name] for name in ("lm-main", "lm-normalization", "lm-kv-source")]
+        assert any(arm in name for table in tables for name in table.quantities), quantity
+
+
+def test_arms_of_a_seed_see_the_same_batches(smoke, preset):
+    found, out = smoke
+    arms, corpus = lm_controls.arms(preset), preset.text.corpora[0]
+    orders = {}
+    for seed in preset.text.seeds:
+        results = [found.outcome.result(text_run(preset, corpus, arm, seed, "")) for arm in arms.values()]
+        orders[seed] = {result["order"] for result in results}
+        assert len(orders[seed]) == 1
+        batches = set()
+        for arm in arms.values():
+            rows = (
+                out / "runs" / text_run(preset, corpus, arm, seed, "").key / "training" / "metrics.jsonl"
+            ).read_text()
+            batches.add(tuple(row["batch"] for row in map(json.loads, rows.splitlines()) if "batch" in row))
+        assert len(batches) == 1
+    assert orders[42] != orders[123]
+
+
+def test_results_follow_from_the_configuration(smoke, preset, tmp_path):
+    """Another folder, another number of workers, the same bytes but for the clock."""
+    _, first = smoke
+    reproduce(["lm-kv-source"], preset, tmp_path, workers=1)
+    everything = json.loads((first / "results.json").read_text())
+    again = json.loads((tmp_path / "results.json").read_text())
+    assert len(again) == 6
+    for key, value in again.items():
+        assert everything[key] == value
+        assert "measured" not in value["result"]
+
+
+def test_several_corpora_at_once(preset, tmp_path):
+    (tmp_path / "more.txt").write_text(sample_text(20_000, seed=7))
+    both = preset.with_corpora([*preset.text.corpora, f"text:{tmp_path / 'more.txt'}"]).with_seeds(1)
+    found = reproduce(["lm-main"], both, tmp_path / "out", workers=2)
+    table = found.tables["lm-main"]
+    assert len(table.rows) == 8
+    verdicts = {j.claim.id: j.verdict for j in found.ledger}
+    assert verdicts["lm-owt-vs-standard"] == "within noise"  # one seed decides nothing
+    assert table.scale == "mini, text:words.txt, text:more.txt"
+
+
+def test_different_texts_under_one_name_are_refused_and_listed(smoke, preset, tmp_path):
+    found, _ = smoke
+    results = read(preset, found.outcome.result, preset.text.corpora[0], main_arms(preset))
+    changed = {name: {seed: dict(result) for seed, result in by_seed.items()} for name, by_seed in results.items()}
+    changed["boosted"][42]["data"] = "another"
+    with pytest.raises(ValueError, match=r"different texts .*standard \(seed 42\).*another: boosted \(seed 42\)"):
+        require_alike(changed, "words")
+    changed = {name: {seed: dict(result) for seed, result in by_seed.items()} for name, by_seed in results.items()}
+    changed["boosted"][42]["order"] = "another"
+    with pytest.raises(AssertionError, match="saw different batches"):
+        require_alike(changed, "words")
+
+
+def test_different_versions_are_refused_and_listed(smoke, preset, tmp_path):
+    _, out = smoke
+    copy = tmp_path / "out"
+    shutil.copytree(out, copy, ignore=shutil.ignore_patterns("training"))
+    run = experiment("lm-main").runs(preset)[0]
+    path = copy / "runs" / run.key / "result.json"
+    record = json.loads(path.read_text())
+    record["versions"]["torch"] = "9.9"
+    path.write_text(json.dumps(record))
+    with pytest.raises(
+        ValueError, match=rf"mixes results of different versions: .*torch 9\.9: {run.key}; use another --out"
+    ):
+        reread(preset, copy)
+
+
+def test_matching_finds_the_papers_width():
+    model = matched(replace(PAPER.model, attention="boosted"), "parameters")
+    assert (model.d_model, model.num_params(), model.ffn_multiple) == (288, 8_789_184, 4.0)
+    assert main_arms(PRESETS["paper"])["param-fair"] == {"attention": "standard", "d_model": 288}
+
+
+@pytest.mark.parametrize("by", sorted(matching.COSTS))
+@pytest.mark.parametrize(
+    "arm", [{"attention": "boosted"}, {"attention": "gated"}, {"attention": "boosted", "norm": "post"}]
+)
+def test_matched_models_cost_the_same(by, arm):
+    model = replace(recipe(PRESETS["cpu"]).model, **arm)
+    found = matched(model, by)
+    assert found.attention == "standard"
+    assert found.norm == model.norm
+    assert matching.COSTS[by](found) == pytest.approx(matching.COSTS[by](model), rel=0.01)
+
+
+def test_what_cannot_be_matched_shows_the_nearest():
+    tiny = LanguageModelConfig(vocab_size=3, d_model=4, n_layers=1, n_heads=4, max_len=2, ffn_multiple=0.25)
+    with pytest.raises(
+        ValueError, match=r"no standard model has the parameters of 'boosted', .*: the nearest, d_model="
+    ):
+        matching.match_cost(tiny, 13.0, matching.COSTS["parameters"], "parameters")
+    with pytest.raises(ValueError, match=r"by='flps' .*did you mean 'flops'"):
+        matched(tiny, "flps")
+
+
+def test_runs_are_named_by_what_makes_them():
+    base = recipe(PRESETS["cpu"])
+    assert stated(base.model) == {
+        "vocab_size": 2048, "d_model": 64, "n_layers": 4, "n_heads": 4, "max_len": 128, "attention": "boosted",
+    }  # fmt: skip
+    assert stated(base.training) == {"steps": 1600, "batch_size": 32, "lr": 1e-3, "layout": "windows", "seed": 0}
+    text = PRESETS["cpu"].text
+    assert (text.seeds, text.training, text.model, text.data) == ((42, 123, 7), {}, {}, {})
+
+
+def test_the_paper_preset_is_the_papers():
+    base = recipe(PRESETS["paper"])
+    assert base == replace(PAPER, training=base.training)
+    assert base.training.epochs == 15
+    assert PRESETS["paper"].text.seeds == (42, 123)
+    assert [arm_model(PRESETS["paper"], arm).num_params() for arm in main_arms(PRESETS["paper"]).values()] == [
+        7_419_392, 7_419_392, 8_789_184, 8_734_208,
+    ]  # fmt: skip
+
+
+def test_steps_to_a_loss():
+    result = {"curve": [[0, 8.0], [100, 6.0], [200, 5.0]]}
+    assert lm_convergence.steps_to(result, 7.0) == 50
+    assert lm_convergence.steps_to(result, 5.5) == 150
+    assert lm_convergence.steps_to(result, 4.0) is None
+
+
+def test_slopes_and_fronts():
+    assert lm_scale.slope([0, 1, 2], [1, 3, 5]) == pytest.approx(2.0)
+    points = {"a": (1.0, 5.0), "b": (2.0, 6.0), "c": (2.0, 4.0)}
+    assert lm_pareto.dominated(points) == {"a": [], "b": ["a", "c"], "c": []}
+
+
+def test_by_default_the_synthetic_half_and_the_main_table():
+    assert [name for name in DEFAULT if name in TEXT] == ["lm-main"]
+
+
+def refused(args, capsys) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main([str(arg) for arg in args])
+    printed = capsys.readouterr()
+    assert stop.value.code == 2
+    lines = [line for line in printed.err.splitlines() if line.startswith("boosted-attention: ")]
+    assert len(lines) == 1, printed.err
+    return lines[0]
+
+
+def test_bad_input_is_one_line(tmp_path, capsys):
+    (tmp_path / "small.txt").write_text(sample_text(900))
+    reproduce_it = ["reproduce", "lm-main", "--preset", "smoke", "--out", tmp_path / "out", "--corpus"]
+    message = refused([*reproduce_it, f"text:{tmp_path / 'small.txt'}"], capsys)
+    assert "--train-tokens 4096: the training split of text:" in message
+    assert " tokens" in message.partition("has ")[2]
+    assert "does not exist" in refused([*reproduce_it, "text:/nowhere"], capsys)
+    assert "did you mean 'lm-main'" in refused(["reproduce", "lm-man"], capsys)
+    assert "--plan is for language models" in refused(["reproduce", "rounds", "--plan"], capsys)
+    assert "--tflops goes with --plan" in refused(["reproduce", "--tflops", "3"], capsys)
+    assert "holds no results" in refused(["results", tmp_path], capsys)
+    assert not (tmp_path / "out" / "claims.json").exists()
+
+
+def test_the_plan_runs_nothing(capsys, tmp_path, monkeypatch, text_file):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "lm-main", "--preset", "smoke", "--corpus", f"text:{text_file}", "--plan", "--tflops", "10"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert "param-fair" in shown
+    assert "10 TFLOP/s" in shown
+    assert not any(tmp_path.iterdir())
+
+
+def test_shipped_results_are_written_between_the_marks(smoke, tmp_path):
+    _, out = smoke
+    shutil.copytree(out, tmp_path / "results" / "smoke", ignore=shutil.ignore_patterns("training"))
+    block = shipped(tmp_path / "results")
+    assert "| boosted | " in block
+    assert "At this scale boosted attention " in block
+    page = f"before\n{BEGIN}old\n{END}after\n"
+    assert into(page, block, "page") == f"before\n{BEGIN}{block}{END}after\n"
+    with pytest.raises(ValueError, match="has no place for results"):
+        into("nothing", block, "page")
+
+
+def test_words_follow_the_interval(smoke):
+    from boosted_attention.lab.shipped import words
+    from boosted_attention.lab.table import Comparison, Table
+
+    table = Table("", [])
+    for name, low, high in (("standard", -3, -1), ("parallel", 1, 3), ("param-fair", -1, 1)):
+        difference = Estimate(**{**ONE, "mean": (low + high) / 2, "low": low, "high": high})
+        table.comparisons.append(Comparison(f"boosted - {name}", difference, None, None, None))
+    said = words(table)
+    assert "beats standard attention" in said
+    assert "loses to a second attention" in said
+    assert "cannot be told from the standard model with as many parameters" in said
+
+
+def test_seeds_can_be_more_than_the_presets():
+    assert PRESETS["quick"].with_seeds(3).text.seeds == (42, 123, 1000)
+    assert Preset.from_dict(json.loads(json.dumps(vars(PRESETS["smoke"]), default=vars))) == PRESETS["smoke"]
+    assert len(all_runs(["lm-main"], PRESETS["quick"])) == 8
