@@ -1,7 +1,7 @@
 """Error messages that name the option, the value and what would have been right."""
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 
 class InputError(ValueError):
@@ -31,3 +31,9 @@ def require(condition: bool, message: str) -> None:
 def is_count(value: object) -> bool:
     """Whether it is an integer of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def shortened(names: Sequence[str], shown: int = 3) -> str:
+    """A list that fits into a message."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

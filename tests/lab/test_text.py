@@ -151,7 +151,7 @@ def test_different_versions_are_refused_and_listed(smoke, preset, tmp_path):
     record["versions"]["torch"] = "9.9"
     path.write_text(json.dumps(record))
     with pytest.raises(
-        ValueError, match=rf"mixes results of different versions: .*torch 9\.9: {run.key}; use another --out"
+        ValueError, match=rf"mixes results of different versions: .*torch 9\.9: {run.key}; .* more; use another"
     ):
         reread(preset, copy)
 

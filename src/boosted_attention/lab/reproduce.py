@@ -27,7 +27,7 @@ from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.runner import Outcome, execute
 from boosted_attention.lab.runs import Run, read_result, write_atomically
 from boosted_attention.lab.table import Table
-from boosted_attention.names import InputError, require
+from boosted_attention.names import InputError, require, shortened
 
 
 @dataclass
@@ -119,7 +119,8 @@ def require_one_version(names: Sequence[str], preset: Preset, outcome: Outcome, 
         versions = outcome.records[run.key]["versions"]
         made.setdefault(", ".join(f"{k} {versions[k]}" for k in sorted(versions)), []).append(run.key)
     if len(made) > 1:
-        listed = "; ".join(f"{versions}: {', '.join(keys)}" for versions, keys in made.items())
+        few_first = sorted(made.items(), key=lambda item: len(item[1]))
+        listed = "; ".join(f"{versions}: {shortened(keys)}" for versions, keys in few_first)
         raise InputError(f"{out} mixes results of different versions: {listed}; use another --out")
 
 

@@ -12,7 +12,7 @@ from boosted_attention.lab.matching import matched
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Cell, Table, exact, trained
-from boosted_attention.names import InputError
+from boosted_attention.names import InputError, shortened
 
 STANDARD: Arm = {"attention": "standard"}
 TWICING: Arm = {"attention": "twicing"}
@@ -78,7 +78,7 @@ def require_alike(found: Found, corpus: str) -> None:
             texts.setdefault(result["data"], []).append(f"{name} (seed {seed})")
             orders.setdefault((seed, result["steps"]), set()).add(result["order"])
     if len(texts) > 1:
-        listed = "; ".join(f"{data}: {', '.join(names)}" for data, names in texts.items())
+        listed = "; ".join(f"{data}: {shortened(names)}" for data, names in texts.items())
         raise InputError(
             f"results on {corpus} are of different texts and cannot be compared: {listed}; use another --out"
         )
