@@ -1,5 +1,6 @@
 """Every code block of the README and the docs runs, and what they say of commands is so."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -11,6 +12,9 @@ import pytest
 
 import boosted_attention
 from boosted_attention import list_attention
+from boosted_attention.lab.experiments import experiment
+from boosted_attention.lab.reproduce import ledger_rows, reread, stored_preset
+from boosted_attention.lab.shipped import into, shipped
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -66,6 +70,21 @@ def test_the_readme_names_every_layer():
     table = {name for row in re.findall(r"^\| (`.*?) \|", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
              for name in re.findall(r"`([\w-]+)`", row)}  # fmt: skip
     assert table == set(list_attention())
+
+
+def test_the_readmes_results_are_those_that_ship():
+    """``boosted-attention results --readme README.md`` would change nothing."""
+    page = (ROOT / "README.md").read_text()
+    assert into(page, shipped(ROOT / "results"), "README.md") == page
+
+
+def test_shipped_tables_follow_from_shipped_runs():
+    for place in (path.parent for path in (ROOT / "results").glob("*/claims.json")):
+        found = reread(stored_preset(place), place)
+        stored = json.loads((place / "claims.json").read_text())["claims"]
+        assert ledger_rows(found.ledger) == stored, place
+        text = (place / "tables.md").read_text()
+        assert all(experiment(name).render(table) in text for name, table in found.tables.items()), place
 
 
 def test_one_version():

@@ -46,10 +46,11 @@ def judge(claim: Claim, tables: dict[str, Table]) -> Judged:
     table = tables.get(claim.experiment)
     if table is None:
         return Judged(claim=claim, ours=None, verdict=NOT_RUN)
-    if table.scale is not None and (claim.needs_full_size or claim.quantity not in table.quantities):
+    scale = None if claim.quantity in table.at_full_size else table.scale
+    if scale is not None and (claim.needs_full_size or claim.quantity not in table.quantities):
         return Judged(claim=claim, ours=None, verdict=NOT_RUN)
     ours = table.quantities[claim.quantity]
-    return Judged(claim=claim, ours=ours, verdict=claim.criterion.judge(ours), scale=table.scale)
+    return Judged(claim=claim, ours=ours, verdict=claim.criterion.judge(ours), scale=scale)
 
 
 def number(target: float, margin: float = 0.0) -> Criterion:

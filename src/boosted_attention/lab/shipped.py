@@ -92,7 +92,7 @@ def words(table: Table) -> str:
             e = comparison.difference
             verdict = "beats" if e.high < 0 else "loses to" if e.low > 0 else "cannot be told from"
             said.append(f"{verdict} {AGAINST[name]} ({e.mean:+.1f} % [{e.low:+.1f}, {e.high:+.1f}])")
-    return f"At this scale boosted attention {', '.join(said)}."
+    return f"At this scale boosted attention {'; it '.join(said)}."
 
 
 def into(text: str, block: str, what: str) -> str:

@@ -37,6 +37,7 @@ class Table:
     quantities: dict[str, Estimate] = field(default_factory=dict)  # what claims refer to
     precision: int = 1
     scale: str | None = None  # what was run, where that is smaller than the paper's own
+    at_full_size: set[str] = field(default_factory=set)  # quantities that are of the paper's own size all the same
 
     def add_row(self, label: str, cells: Sequence[Cell | None]) -> None:
         self.rows[label] = list(cells)
