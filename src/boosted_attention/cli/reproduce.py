@@ -18,6 +18,7 @@ def run(
     seeds: int | None = None,
     corpus: tuple[str, ...] = (),
     data_root: str | None = None,
+    device: str = "cpu",
     plan: bool = False,
     tflops: float | None = None,
 ) -> int:
@@ -36,6 +37,7 @@ def run(
         seeds: seeds per model instead of the preset's.
         corpus: text of the language models instead of the preset's, one or several, as in ``train``.
         data_root: folder of corpora by name; BOOSTED_ATTENTION_DATA by default.
+        device: where language models train, such as cuda; one run at a time then, unless --workers says otherwise.
         plan: run nothing; show what the language models would take.
         tflops: for the plan: also the time on hardware that sustains this many TFLOP/s.
     """
@@ -53,6 +55,12 @@ def run(
     if data_root is not None:
         os.environ["BOOSTED_ATTENTION_DATA"] = data_root  # the runs' processes inherit it; it is no part of a result
     chosen, names = find_preset(preset, seeds, corpus), list(dict.fromkeys(experiments)) or list(DEFAULT)
+    if device != "cpu":
+        from boosted_attention.attention.selfcheck import usable_dtypes
+        from boosted_attention.lab.language import DEVICE
+
+        usable_dtypes(device)
+        os.environ[DEVICE], workers = device, workers or 1
     console, live = Console(), Console(stderr=True)
     require(tflops is None or (plan and tflops > 0), "--tflops goes with --plan and must be positive")
     if plan:

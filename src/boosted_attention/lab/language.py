@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, replace
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.timing import step_time_ratios
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.names import require
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig, load_run
 from boosted_attention.train.metrics import read_metrics
@@ -33,7 +36,30 @@ STATED = {
     TrainingConfig: ("steps", "batch_size", "lr", "layout", "seed"),
     DataConfig: ("corpus", "tokenizer"),
 }
+# The defaults that results were made with. An option whose default changes one day is then part of the identity, and
+# no old result passes for a new one.
+DEFAULTS: dict[type, dict[str, Any]] = {
+    LanguageModelConfig: {
+        "vocab_size": 2048, "d_model": 64, "n_layers": 4, "n_heads": 4, "n_kv_heads": None, "max_len": 128,
+        "attention": "boosted", "attention_options": {}, "boosted_layers": "all", "norm": "pre",
+        "norm_kind": "layernorm", "positions": "learned", "rope_theta": 10_000.0, "ffn_multiple": 4.0, "dropout": 0.0,
+        "tie_weights": True, "init": "normal",
+    },
+    TrainingConfig: {
+        "steps": 1600, "epochs": None, "batch_size": 32, "accumulate": 1, "layout": "windows", "lr": 1e-3,
+        "warmup": None, "horizon": 1600, "weight_decay": 0.01, "beta2": 0.999, "clip": 1.0, "eval_every": 200,
+        "eval_unit": "steps", "protocol": "full", "precision": "float32", "compile": False, "seed": 0,
+    },
+    DataConfig: {
+        "corpus": "stdlib", "validation": None, "test": None, "held_out": 0.1, "field": "text", "data_root": None,
+        "tokenizer": "bpe", "train_tokens": None, "held_out_tokens": None,
+    },
+}  # fmt: skip
+DEVICE = "BOOSTED_ATTENTION_DEVICE"  # in the environment, which the runs' processes inherit; no part of a result's name
 CORE_FLOPS = 3e10  # per second and core, for a rough time; measured on small models
+
+
+TIME_TOLERANCE = 0.15  # widths come in steps, and a shared machine is not a stop-watch
 
 
 def recipe(preset: Preset) -> RunConfig:
@@ -54,8 +80,13 @@ def text_run(preset: Preset, corpus: str, arm: Arm, seed: int, name: str, *, ste
     base = recipe(preset)
     model = arm_model(preset, arm)
     training, data = replace(base.training, seed=seed), replace(base.data, corpus=corpus)
-    if steps is not None:
-        training = replace(training, steps=steps)
+    if steps is not None:  # the whole schedule in proportion
+        share = steps / planned_steps(base.model, base.training, base.data)
+        every = max(1, steps // 8)
+        training = replace(
+            training, steps=steps, epochs=None, horizon=round(training.horizon * share), eval_every=every,
+            eval_unit="steps",
+        )  # fmt: skip
     return Run(
         work=f"{__name__}:train_model",
         config={"model": stated(model), "training": stated(training), "data": stated(data)},
@@ -92,10 +123,14 @@ def derived_run(
 
 def stated(config: LanguageModelConfig | TrainingConfig | DataConfig) -> dict[str, Any]:
     """The options that make a run what it is, as JSON values."""
-    always = STATED[type(config)]
+    always, known = STATED[type(config)], DEFAULTS[type(config)]
     values = config.to_dict() if isinstance(config, LanguageModelConfig) else vars(config)
     kept = {}
     for f in fields(config):
+        if f.name in known:
+            if f.name in always or values[f.name] != known[f.name]:
+                kept[f.name] = values[f.name]
+            continue
         default = (
             f.default if f.default is not MISSING else f.default_factory() if f.default_factory is not MISSING else None
         )
@@ -151,7 +186,10 @@ def train_model(
     tokens = prepare(config.data, config.model.vocab_size)
     config = replace(config, model=replace(config.model, vocab_size=tokens.tokenizer.vocab_size))
     place = folder / "training"
-    trainer = Trainer(folder=place, config=config, data=tokens, checkpoint_every=100, observer=Reporter(progress))
+    device = os.environ.get(DEVICE, "cpu")
+    trainer = Trainer(
+        folder=place, config=config, data=tokens, device=device, checkpoint_every=100, observer=Reporter(progress)
+    )
     found = trainer.run(resume=True)
     rows = read_metrics(place / "metrics.jsonl")
     evaluations = [row for row in rows if "validation_loss" in row]
@@ -169,7 +207,11 @@ def train_model(
         "data": found["data"],
         "order": order,
         "gates": mean_gates(place, tokens.splits["validation"]),
-        "measured": {"seconds": found["seconds"], "curve_seconds": [row["seconds"] for row in evaluations]},
+        "measured": {
+            "device": device,
+            "seconds": found["seconds"],
+            "curve_seconds": [row["seconds"] for row in evaluations],
+        },
     }
 
 
@@ -194,10 +236,14 @@ def train_time_matched(
     ratios = earlier[0]["measured"]
     widths = {int(label): ratio for label, ratio in ratios.items() if label.isdigit()}
     width = min(widths, key=lambda d: abs(widths[d] - 1))
+    require(
+        abs(widths[width] - 1) <= TIME_TOLERANCE,
+        f"no standard model takes the time of a boosted step: the nearest, d_model={width}, takes {widths[width]:.2f}",
+    )
     chosen = {**model, "attention": "standard", "d_model": width}
     result = train_model(progress, folder=folder, model=chosen, training=training, data=data)
-    result["measured"] |= {"d_model": width, "step_time": widths[width]}
-    return result
+    result["measured"] |= {"step_time": widths[width]}
+    return {**result, "d_model": width}
 
 
 def train_selected(
@@ -215,8 +261,9 @@ def train_selected(
     count = max(1, len(gates) // 2)
     order = sorted(range(len(gates)), key=lambda i: -(gates[i] or 0.0))
     if choose == "random":
-        draw = torch.Generator().manual_seed(training["seed"])
-        order = torch.randperm(len(gates), generator=draw).tolist()
+        others = [list(c) for c in combinations(range(len(gates)), count) if list(c) != sorted(order[:count])]
+        draw = torch.Generator().manual_seed(training["seed"] + 1)
+        order = others[int(torch.randint(len(others), (), generator=draw))]
     layers = sorted(order[:count])
     chosen = {**model, "attention": "boosted", "boosted_layers": layers}
     return {**train_model(progress, folder=folder, model=chosen, training=training, data=data), "layers": layers}

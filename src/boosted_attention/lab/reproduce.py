@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from boosted_attention.data.batches import Batches
-from boosted_attention.data.tokens import prepare
+from boosted_attention.data.tokens import TokenData, prepare
 from boosted_attention.lab.claims import CLAIMS, Judged, judge
 from boosted_attention.lab.experiments import EXPERIMENTS, TEXT, experiment
 from boosted_attention.lab.language import recipe
@@ -28,6 +28,7 @@ from boosted_attention.lab.runner import Outcome, execute
 from boosted_attention.lab.runs import Run, read_result, write_atomically
 from boosted_attention.lab.table import Table
 from boosted_attention.names import InputError, require, shortened
+from boosted_attention.train.folder import RunConfig
 
 
 @dataclass
@@ -72,7 +73,11 @@ def reproduce(
 ) -> Reproduction:
     """Finish the experiments' runs, then summarise everything that ``out`` holds for this preset."""
     require_folder(out)
-    prepare_texts(names, preset, console)
+    texts = [name for name in names if name in TEXT]
+    if texts:
+        earlier = stored(all_runs(texts, preset), out)
+        require_one_version(earlier, out)
+        prepare_texts(preset, earlier, console)
     outcome = execute(all_runs(names, preset), out, workers, console=console)
     found = reread(preset, out)
     found.outcome.failures, found.outcome.remarks = outcome.failures, outcome.remarks
@@ -81,43 +86,81 @@ def reproduce(
     return found
 
 
-def reread(preset: Preset, out: Path) -> Reproduction:
+def reread(preset: Preset, out: Path, *, any_version: bool = False) -> Reproduction:
     """Tables and verdicts from what has been computed, without computing anything."""
-    outcome = Outcome({}, {}, [])
-    for run in all_runs(list(EXPERIMENTS), preset):
-        record, remark = read_result(out / "runs", run)
-        if record is not None:
-            outcome.records[run.key] = record
-        outcome.remarks += [remark] if remark else []
+    outcome = stored(all_runs(list(EXPERIMENTS), preset), out, any_version=any_version)
     complete = [name for name in EXPERIMENTS if outcome.has(needed(name, preset))]
-    require_one_version([name for name in complete if name in TEXT], preset, outcome, out)
+    of_text = {run.key for name in complete if name in TEXT for run in experiment(name).runs(preset)}
+    records = {key: record for key, record in outcome.records.items() if key in of_text}
+    require_one_version(Outcome(records, {}, []), out)
     tables = {name: experiment(name).collect(preset, outcome.result) for name in complete}
     return Reproduction(tables, [], [judge(claim, tables) for claim in CLAIMS], outcome)
 
 
-def prepare_texts(names: Sequence[str], preset: Preset, console: Console | None) -> None:
-    """Tokenize before anything runs, so that a text that does not serve is known at once."""
-    if not set(names) & set(TEXT):
-        return
+MOST_EPOCHS = 16  # the paper has 15
+
+
+def prepare_texts(preset: Preset, earlier: Outcome, console: Console | None) -> None:
+    """Tokenize before anything runs: a text that does not serve, or is another than before, is known at once."""
+    base = recipe(preset)
     for corpus in preset.text.corpora:
-        base = recipe(preset)
         data = replace(base.data, corpus=corpus)
         if console is not None:
             console.print(f"preparing {corpus}", markup=False)
         tokens = prepare(data, base.model.vocab_size)
-        training = base.training
-        Batches(
-            tokens.splits["train"], layout=training.layout, batch_size=training.batch_size, length=base.model.max_len,
-            seed=training.seed,
-        )  # fmt: skip
+        require_enough(base, corpus, tokens)
+        others = [
+            record["label"]
+            for record in earlier.records.values()
+            if record["run"]["config"].get("data", {}).get("corpus") == corpus
+            and record["result"]["data"] != tokens.fingerprint
+        ]
+        require(
+            not others,
+            f"--corpus {corpus} is another text now than in earlier results: {shortened(others)}; use another --out",
+        )
 
 
-def require_one_version(names: Sequence[str], preset: Preset, outcome: Outcome, out: Path) -> None:
-    """Language models made by different versions differ by more than their arms do."""
+def require_enough(base: RunConfig, corpus: str, tokens: TokenData) -> None:
+    """The preset's tokens must not be the same few over and over, and the held-out splits must hold something."""
+    training, length = base.training, base.model.max_len
+    batches = Batches(
+        tokens.splits["train"],
+        layout=training.layout,
+        batch_size=training.batch_size,
+        length=length,
+        seed=training.seed,
+    )
+    wanted = training.total_steps(batches.steps_per_epoch) * training.batch_size * length
+    have = len(tokens.splits["train"])
+    require(
+        wanted <= MOST_EPOCHS * have,
+        f"--corpus {corpus} is too small for the preset: it trains on {wanted} tokens, the text has {have}, and "
+        f"more than {MOST_EPOCHS} passes teach nothing",
+    )
+    need = 2 if training.protocol == "full" else training.batch_size * length
+    for split in ("validation", "test"):
+        have = len(tokens.splits[split])
+        require(have >= need, f"--corpus {corpus}: its {split} split has {have} tokens; evaluation needs {need}")
+
+
+def stored(runs: Sequence[Run], out: Path, *, any_version: bool = False) -> Outcome:
+    """What has been computed of these runs."""
+    outcome = Outcome({}, {}, [])
+    for run in runs:
+        record, remark = read_result(out / "runs", run, any_version=any_version)
+        if record is not None:
+            outcome.records[run.key] = record
+        outcome.remarks += [remark] if remark else []
+    return outcome
+
+
+def require_one_version(outcome: Outcome, out: Path) -> None:
+    """Language models made by different versions may differ by more than their arms do."""
     made: dict[str, list[str]] = {}
-    for run in (run for run in all_runs(names, preset) if run.key in outcome.records):
-        versions = outcome.records[run.key]["versions"]
-        made.setdefault(", ".join(f"{k} {versions[k]}" for k in sorted(versions)), []).append(run.key)
+    for key, record in outcome.records.items():
+        what = ", ".join(f"{name} {record['versions'][name]}" for name in ("boosted-attention", "torch"))
+        made.setdefault(what, []).append(key)
     if len(made) > 1:
         few_first = sorted(made.items(), key=lambda item: len(item[1]))
         listed = "; ".join(f"{versions}: {shortened(keys)}" for versions, keys in few_first)

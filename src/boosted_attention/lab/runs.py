@@ -71,7 +71,7 @@ def checksum(result: Any) -> str:
     return hashlib.sha256(canonical(result).encode()).hexdigest()
 
 
-def read_result(directory: Path, run: Run) -> tuple[dict[str, Any] | None, str | None]:
+def read_result(directory: Path, run: Run, *, any_version: bool = False) -> tuple[dict[str, Any] | None, str | None]:
     """A finished run's record; or None and, if a file is there that does not serve, what is wrong with it."""
     path = directory / run.key / "result.json"
     if not path.exists():
@@ -88,7 +88,7 @@ def read_result(directory: Path, run: Run) -> tuple[dict[str, Any] | None, str |
     if record["run"] != run.identity:
         return None, f"{path} is not the result of this run"
     made_by = record["versions"].get("boosted-attention")
-    if made_by != __version__:
+    if made_by != __version__ and not any_version:
         return None, f"{path} was made by boosted-attention {made_by}"
     return record, None
 
@@ -100,6 +100,9 @@ def set_aside(directory: Path, run: Run) -> None:
     while (kept := path.with_name(f"result.old-{number}.json")).exists():
         number += 1
     path.rename(kept)
+    training = path.with_name("training")
+    if training.exists():  # or the new result would be the old weights again
+        training.rename(path.with_name(f"training.old-{number}"))
 
 
 @cache

@@ -33,7 +33,7 @@ def shipped(folder: Path) -> str:
 
 def section(place: Path) -> str:
     preset = stored_preset(place)
-    found = reread(preset, place)
+    found = reread(preset, place, any_version=True)  # they show what made them
     main = next((found.tables[name] for name in SOURCES if name in found.tables), None)
     require(main is not None, f"{place} holds no complete language-model experiment")
     assert main is not None
@@ -61,16 +61,21 @@ def found_training(found: Reproduction) -> dict:
 
 
 def rows(table: Table) -> list[str]:
-    against = {c.label.split(" | ")[0].removeprefix("boosted - "): c.difference for c in table.comparisons}
-    return [row(name, cells, against.get(name.split(" | ")[0])) for name, cells in table.rows.items()]
+    against = {c.label.removeprefix("boosted - "): c.difference for c in table.comparisons if is_against(c.label)}
+    return [row(name, cells, against.get(name)) for name, cells in table.rows.items()]
+
+
+def is_against(label: str) -> bool:
+    return label.startswith("boosted - ")
 
 
 def post_rows(table: Table) -> list[str]:
     shown = []
     for name, cells in table.rows.items():
-        if name.endswith(", post"):
-            same = name == "standard, post"
-            shown.append(row(name, cells, table.quantities["boosted - standard | post"] if same else None))
+        arm, bar, corpus = name.partition(" | ")
+        if arm.endswith(", post"):
+            same = table.quantities[f"boosted - standard, post{bar}{corpus}"] if arm == "standard, post" else None
+            shown.append(row(name, cells, same))
     return shown
 
 
@@ -87,12 +92,15 @@ def words(table: Table) -> str:
     """What the intervals say."""
     said = []
     for comparison in table.comparisons:
-        name = comparison.label.split(" | ")[0].removeprefix("boosted - ")
-        if comparison.label.startswith("boosted - ") and name in AGAINST:
+        name, bar, corpus = comparison.label.removeprefix("boosted - ").partition(" | ")
+        if is_against(comparison.label) and name in AGAINST:
             e = comparison.difference
             verdict = "beats" if e.high < 0 else "loses to" if e.low > 0 else "cannot be told from"
-            said.append(f"{verdict} {AGAINST[name]} ({e.mean:+.1f} % [{e.low:+.1f}, {e.high:+.1f}])")
-    return f"At this scale boosted attention {'; it '.join(said)}."
+            if e.n < 2:
+                verdict = "has one seed, which decides nothing, against"
+            where = f" on {corpus}" if bar else ""
+            said.append(f"{verdict} {AGAINST[name]}{where} ({e.mean:+.1f} % [{e.low:+.1f}, {e.high:+.1f}])")
+    return f"At this scale boosted attention {'; it '.join(said)}. (Each interval on its own, uncorrected.)"
 
 
 def into(text: str, block: str, what: str) -> str:

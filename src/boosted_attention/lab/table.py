@@ -90,7 +90,10 @@ def render(table: Table) -> str:
     lines = [f"## {table.title}", ""]
     if table.rows:
         lines += ["| | " + " | ".join(table.columns) + " |", "|---" * (len(table.columns) + 1) + "|"]
-        lines += ["| " + " | ".join([label, *map(shown, cells)]) + " |" for label, cells in table.rows.items()]
+        for label, cells in table.rows.items():
+            lines.append(
+                "| " + " | ".join([label.replace(" | ", ", "), *map(shown, cells)]) + " |"
+            )  # a bar ends the cell
         lines.append("")
     if table.comparisons:
         lines += [

@@ -31,6 +31,8 @@ class Criterion:
 
 
 def number(ours: Estimate, c: Criterion) -> str:
+    if ours.n > 1 and ours.high - ours.low > max(abs(c.target), 2 * c.margin):
+        return WITHIN_NOISE  # an interval as wide as the figure agrees with anything
     # The paper's figure is one run: it may be off by as much as a run of ours is, and we by two standard errors.
     if abs(ours.mean - c.target) <= 2 * ours.standard_error + ours.std + c.margin:
         return REPRODUCED
@@ -70,7 +72,8 @@ RULES: dict[str, Callable[[Estimate, Criterion], str]] = {
     "holds": holds,
 }
 WORDING = {
-    "number": "our mean within two standard errors, one run's noise and {margin:g} of {target:g}",
+    "number": "our mean within two standard errors, one run's noise and {margin:g} of {target:g} (within noise where "
+    "the interval is wider than the figure)",
     "above": "the whole interval above {target:g} (wholly below: contradicted; astride: within noise)",
     "below": "the whole interval below {target:g} (wholly above: contradicted; astride: within noise)",
     "equal": "the whole interval within {margin:g} of {target:g} (wholly outside: contradicted; astride: within noise)",

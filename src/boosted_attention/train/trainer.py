@@ -104,6 +104,8 @@ class Trainer:
         with exclusive(self.folder), stop_signals() as stop:
             try:
                 return Training(self, resume, stop).finish()
+            except BrokenPipeError:
+                raise  # whoever watches has gone
             except OSError as error:
                 raise InputError(f"--out {self.folder} cannot be written to: {error.strerror or error}") from None
 

@@ -10,15 +10,17 @@ from boosted_attention.lab.experiments.text import (
     STANDARD,
     TWICING,
     add_arms,
+    compare,
+    describe_matched,
     main_arms,
     matched_arm,
-    percent,
     perplexity,
     read,
+    relative,
     require_alike,
+    short,
     text_runs,
     text_table,
-    zero,
 )  # fmt: skip
 from boosted_attention.lab.language import Arm, derived_run, recipe, timing_run
 from boosted_attention.lab.presets import Preset
@@ -72,7 +74,9 @@ def needed(preset: Preset) -> list[Run]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset)
-    for corpus in reversed(preset.text.corpora):
+    matched = {name: arms(preset)[name] for name in ("param-fair", "FLOP-matched width")}
+    table.notes.append(describe_matched(preset, matched))
+    for corpus in preset.text.corpora:
         found = {}
         for name, arm in arms(preset).items():
             with suppress(KeyError):
@@ -82,16 +86,8 @@ def collect(preset: Preset, results: Results) -> Table:
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)
         values = {name: perplexity(by_seed) for name, by_seed in found.items()}
-        pairs = []
-        for name in values:
-            if name != "boosted":
-                difference = percent(values["boosted"], values[name])
-                pairs.append((f"boosted - {name}", difference, zero(difference), None))
-        table.compare(pairs)
+        compare(table, preset, corpus, [relative(values, "boosted", name) for name in values if name != "boosted"])
         if TIMED in found:
-            one = next(iter(found[TIMED].values()))["measured"]
-            table.notes.append(
-                f"The time-matched standard model has d_model={one['d_model']}; its step took {one['step_time']:.2f} "
-                "of the boosted model's."
-            )
+            widths = sorted({result["d_model"] for result in found[TIMED].values()})
+            table.notes.append(f"{short(preset, corpus)}: the time-matched standard model has d_model={widths}.")
     return table

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from boosted_attention.lab.experiment import Results
-from boosted_attention.lab.experiments.text import BOOSTED, add_arms, perplexity, read, text_runs, text_table
+from boosted_attention.lab.experiments.text import BOOSTED, add_arms, compare, perplexity, read, text_runs, text_table
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
-from boosted_attention.lab.statistics import estimate
 from boosted_attention.lab.table import Table, render
 
 __all__ = ["TITLE", "collect", "render", "runs"]
@@ -21,20 +20,11 @@ def runs(preset: Preset) -> list[Run]:
 
 
 def collect(preset: Preset, results: Results) -> Table:
-    table = text_table(TITLE, preset)
-    table.notes[0] = table.notes[0].replace("in percent of", "in points of")
-    for corpus in reversed(preset.text.corpora):
+    table = text_table(TITLE, preset, unit="points")
+    for corpus in preset.text.corpora:
         found = read(preset, results, corpus, ARMS)
-        add_arms(table, preset, corpus, found, PAPER)
+        add_arms(table, preset, corpus, found, PAPER if corpus == "wikitext-103" else None)
         values = {name: perplexity(by_seed) for name, by_seed in found.items()}
-        table.compare(
-            [
-                ("residual - input", values["residual"], values["input"], -1.4),
-                ("residual - shared", values["residual"], values["shared"], None),
-            ]
-        )
-        for name, by_seed in found.items():
-            table.quantities[f"perplexity, {name}"] = estimate(list(values[name].values()))
-            validation = [result["best"]["validation_perplexity"] for result in by_seed.values()]
-            table.quantities[f"validation perplexity, {name}"] = estimate(validation)
+        pairs = [("residual - input", values["residual"], values["input"], -1.4)]
+        compare(table, preset, corpus, [*pairs, ("residual - shared", values["residual"], values["shared"], None)])
     return table

@@ -5,24 +5,29 @@ from __future__ import annotations
 from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.experiments.text import (
     add_arms,
+    compare,
     main_arms,
-    percent,
     perplexity,
     read,
+    relative,
     text_runs,
     text_table,
-    zero,
-)
+)  # fmt: skip
 from boosted_attention.lab.language import Arm
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
-from boosted_attention.lab.statistics import estimate
 from boosted_attention.lab.table import Table, render
 
 __all__ = ["TITLE", "collect", "render", "runs"]
 
 TITLE = "Placement of the norms (Table 4)"
 PAPER = {"standard, post": 77.2, "param-fair, post": 71.8, "boosted, post": 84.6}
+EFFECTS = {
+    ("boosted", "pre"): -6.0,
+    ("boosted", "post"): 9.6,
+    ("param-fair", "pre"): -4.4,
+    ("param-fair", "post"): -7.0,
+}
 
 
 def arms(preset: Preset) -> dict[str, Arm]:
@@ -37,16 +42,14 @@ def runs(preset: Preset) -> list[Run]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset)
-    for corpus in reversed(preset.text.corpora):  # the first corpus has the last word on quantities
+    for corpus in preset.text.corpora:
         found = read(preset, results, corpus, arms(preset))
-        add_arms(table, preset, corpus, found, PAPER)
+        add_arms(table, preset, corpus, found, PAPER if corpus == "wikitext-103" else None)
         values = {name: perplexity(by_seed) for name, by_seed in found.items()}
         pairs = []
-        for place, ending in (("pre", ""), ("post", ", post")):
-            for name in ("standard", "param-fair", "boosted"):
-                table.quantities[f"{name} | {place}"] = estimate(list(values[name + ending].values()))
-            for name, paper in (("boosted", {"pre": -6.0, "post": 9.6}), ("param-fair", {"pre": -4.4, "post": -7.0})):
-                difference = percent(values[name + ending], values["standard" + ending])
-                pairs.append((f"{name} - standard | {place}", difference, zero(difference), paper[place]))
-        table.compare(pairs)
+        for (name, place), paper in EFFECTS.items():
+            ending = ", post" if place == "post" else ""
+            label = f"{name} - standard, {place}"
+            pairs.append(relative(values, name + ending, "standard" + ending, paper, label))
+        compare(table, preset, corpus, pairs)
     return table

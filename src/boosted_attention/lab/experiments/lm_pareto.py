@@ -6,12 +6,13 @@ from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.experiments.text import (
     BOOSTED,
     STANDARD,
-    label,
     perplexity,
     read,
+    short,
+    tag,
     text_runs,
     text_table,
-)  # fmt: skip
+)
 from boosted_attention.lab.language import Arm, recipe, timing_run
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
@@ -58,7 +59,6 @@ def dominated(points: dict[str, tuple[float, float]]) -> dict[str, list[str]]:
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset, ["test perplexity", "training FLOPs (1e12)", "step time (standard = 1)"])
     ratios = results(timing_run(preset, arms(preset), "pareto"))["measured"]
-    several = len(preset.text.corpora) > 1
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, arms(preset))
         by_flops, by_time = {}, {}
@@ -66,13 +66,14 @@ def collect(preset: Preset, results: Results) -> Table:
             one = next(iter(by_seed.values()))
             flops = 3 * one["flops_per_token"] * one["tokens"] / 1e12
             values = perplexity(by_seed)
-            row = f"{name} | {label(corpus)}" if several else name
-            table.add_row(row, [trained(values), exact(flops), exact(ratios[name])])
+            table.add_row(f"{name}{tag(preset, corpus)}", [trained(values), exact(flops), exact(ratios[name])])
             mean = estimate(list(values.values())).mean
             by_flops[name], by_time[name] = (flops, mean), (ratios[name], mean)
         for what, points in (("FLOPs", by_flops), ("step time", by_time)):
             beaten = {name: by for name, by in dominated(points).items() if by}
             front = [name for name in points if name not in beaten]
             text = "; ".join(f"{name} by {' and '.join(by)}" for name, by in beaten.items()) or "none"
-            table.notes.append(f"{label(corpus)}, {what}: on the front {', '.join(front)}. Dominated: {text}.")
+            table.notes.append(
+                f"{short(preset, corpus)}, {what}, by the means: on the front {', '.join(front)}. Dominated: {text}."
+            )
     return table

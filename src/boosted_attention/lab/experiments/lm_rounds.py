@@ -7,12 +7,12 @@ from boosted_attention.lab.experiments.text import (
     BOOSTED,
     STANDARD,
     add_arms,
-    percent,
+    compare,
     perplexity,
     read,
+    relative,
     text_runs,
     text_table,
-    zero,
 )  # fmt: skip
 from boosted_attention.lab.language import Arm
 from boosted_attention.lab.presets import Preset
@@ -37,18 +37,13 @@ def runs(preset: Preset) -> list[Run]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset)
-    for corpus in reversed(preset.text.corpora):
+    for corpus in preset.text.corpora:
         found = read(preset, results, corpus, ARMS)
         add_arms(table, preset, corpus, found)
         values = {name: perplexity(by_seed) for name, by_seed in found.items()}
-        first, second = percent(values["M=2"], values["M=1"]), percent(values["M=3"], values["M=2"])
-        pairs = [
-            ("M=2 - M=1", first, zero(first), None),
-            ("M=3 - M=2", second, zero(second), None),
-            ("(M=2 - M=1) - (M=3 - M=2)", first, second, None),
-        ]
-        for name in ("M=2, no gate", "M=2, scalar gate"):
-            difference = percent(values["M=2"], values[name])
-            pairs.append((f"vector gate - {name.removeprefix('M=2, ')}", difference, zero(difference), None))
-        table.compare(pairs)
+        first, second = relative(values, "M=2", "M=1"), relative(values, "M=3", "M=2")
+        pairs = [first, second, ("(M=2 - M=1) - (M=3 - M=2)", first[1], second[1], None)]
+        for gate in ("no gate", "scalar gate"):
+            pairs.append(relative(values, "M=2", f"M=2, {gate}", label=f"vector gate - {gate}"))
+        compare(table, preset, corpus, pairs)
     return table

@@ -9,10 +9,12 @@ import numpy as np
 from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.experiments.text import (
     BOOSTED,
+    compare,
     matched_arm,
     percent,
     perplexity,
     require_alike,
+    tag,
     text_table,
     zero,
 )  # fmt: skip
@@ -62,28 +64,31 @@ def runs(preset: Preset) -> list[Run]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset, ["boosted", "matched standard", "difference (%)"])
-    for corpus in reversed(preset.text.corpora):
+    own, seeds = recipe(preset).model.d_model, preset.text.seeds
+    for corpus in preset.text.corpora:
         gains: dict[int, dict[int, float]] = {}
         strength: dict[int, dict[int, float]] = {}
+        everything = {}
         for width in widths(preset):
-            both = {seed: [results(run) for run in pair(preset, corpus, width, seed)] for seed in preset.text.seeds}
+            both = {seed: [results(run) for run in pair(preset, corpus, width, seed)] for seed in seeds}
             found = {name: {seed: r[i] for seed, r in both.items()} for i, name in enumerate(("boosted", "matched"))}
-            require_alike(found, corpus)
+            everything |= {f"{name}, d={width}": by_seed for name, by_seed in found.items()}
             boosted, standard = (perplexity(found[name]) for name in ("boosted", "matched"))
             gains[width] = percent(boosted, standard)
             strength[width] = {seed: math.log(value) for seed, value in standard.items()}
-            table.add_row(f"d={width}", [trained(boosted), trained(standard), trained(gains[width])])
-        seeds = preset.text.seeds
+            cells = [trained(boosted), trained(standard), trained(gains[width])]
+            table.add_row(f"d={width}{tag(preset, corpus)}", cells)
+        require_alike(everything, corpus)
         by_width = {s: slope([math.log(d) for d in gains], [gains[d][s] for d in gains]) for s in seeds}
         by_loss = {s: slope([strength[d][s] for d in gains], [gains[d][s] for d in gains]) for s in seeds}
         # The gain is how far perplexity falls, so that a slope below zero means it fades.
         fading = {s: -value for s, value in by_width.items()}
-        table.compare(
-            [
-                ("slope of the gain against log width", fading, zero(fading), None),
-                ("slope of the difference against the standard model's loss", by_loss, zero(by_loss), None),
-            ]
-        )
+        pairs = [
+            ("boosted - matched at the preset's width", gains[own], zero(gains[own]), None),
+            ("slope of the gain against log width", fading, zero(fading), None),
+            ("slope of the difference against the standard model's loss", by_loss, zero(by_loss), None),
+        ]
+        compare(table, preset, corpus, pairs)
     table.notes.append("Equal tokens per parameter. Slopes are in percent per e-fold of width, and per nat of loss.")
     return table
 

@@ -7,13 +7,14 @@ from boosted_attention.lab.experiments.text import (
     BOOSTED,
     STANDARD,
     add_arms,
-    percent,
+    compare,
     perplexity,
     read,
+    relative,
     require_alike,
+    short,
     text_runs,
     text_table,
-    zero,
 )  # fmt: skip
 from boosted_attention.lab.language import derived_run, text_run
 from boosted_attention.lab.presets import Preset
@@ -44,18 +45,16 @@ def runs(preset: Preset) -> list[Run]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset)
-    for corpus in reversed(preset.text.corpora):
+    for corpus in preset.text.corpora:
         found = read(preset, results, corpus, WHOLE)
         for name in CHOICES:
             found[name] = {seed: results(selected(preset, corpus, seed, name)) for seed in preset.text.seeds}
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)
         values = {name: perplexity(by_seed) for name, by_seed in found.items()}
-        pairs = []
-        for a, b in (("chosen layers", "random layers"), ("chosen layers", "boosted"), ("chosen layers", "standard")):
-            difference = percent(values[a], values[b])
-            pairs.append((f"{a} - {b}", difference, zero(difference), None))
-        table.compare(pairs)
-        picked = [f"seed {seed}: {result['layers']}" for seed, result in found["chosen layers"].items()]
-        table.notes.append(f"Chosen by the mean gate of the boosted model of the same seed, {', '.join(picked)}.")
+        others = ("random layers", "boosted", "standard")
+        compare(table, preset, corpus, [relative(values, "chosen layers", other) for other in others])
+        for name, how in (("chosen layers", "by the mean gate of the boosted model"), ("random layers", "at random")):
+            picked = [f"seed {seed}: {result['layers']}" for seed, result in found[name].items()]
+            table.notes.append(f"{short(preset, corpus)}, layers chosen {how}: {', '.join(picked)}.")
     return table
