@@ -17,7 +17,7 @@ def run(folder: Path = Path("results"), /, *, readme: Path | None = None) -> int
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from boosted_attention.lab.runs import write_atomically
+    from boosted_attention.files import write_atomically
     from boosted_attention.lab.shipped import into, shipped
     from boosted_attention.names import require
 

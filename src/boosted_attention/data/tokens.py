@@ -26,6 +26,7 @@ from filelock import FileLock
 from boosted_attention.data.corpora import SPLITS, Corpus, CorpusConfig
 from boosted_attention.data.reading import Block
 from boosted_attention.data.tokenizer import KINDS, Tokenizer, build_tokenizer
+from boosted_attention.files import file_sha256
 from boosted_attention.names import InputError, require
 
 FORMAT = 1
@@ -212,8 +213,3 @@ def load(folder: Path, config: DataConfig) -> TokenData:
     for split in ("validation", "test"):
         splits[split] = splits[split][: config.held_out_tokens]
     return TokenData(folder=folder, manifest=manifest, tokenizer=tokenizer, splits=splits)
-
-
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,12 +20,13 @@ from rich.console import Console
 
 from boosted_attention.data.batches import Batches
 from boosted_attention.data.tokens import TokenData, prepare
+from boosted_attention.files import write_atomically, write_json
 from boosted_attention.lab.claims import CLAIMS, Judged, judge
 from boosted_attention.lab.experiments import EXPERIMENTS, TEXT, experiment
 from boosted_attention.lab.language import recipe
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.runner import Outcome, execute
-from boosted_attention.lab.runs import Run, read_result, write_atomically
+from boosted_attention.lab.runs import Run, read_result
 from boosted_attention.lab.table import Table
 from boosted_attention.names import InputError, require, shortened
 from boosted_attention.train.folder import RunConfig
@@ -206,7 +207,3 @@ def ledger_rows(ledger: Sequence[Judged]) -> list[dict[str, Any]]:
         ours = None if judged.ours is None else asdict(judged.ours)
         rows.append({**claim, "ours": ours, "verdict": judged.verdict, "scale": judged.scale})
     return rows
-
-
-def write_json(path: Path, data: Any) -> None:
-    write_atomically(path, json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")

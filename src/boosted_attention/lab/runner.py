@@ -18,8 +18,9 @@ from typing import Any
 
 from rich.console import Console
 
+from boosted_attention.files import write_atomically, write_json
 from boosted_attention.lab.display import Display
-from boosted_attention.lab.runs import Run, checksum, commit, read_result, set_aside, versions, write_atomically
+from boosted_attention.lab.runs import Run, checksum, commit, read_result, set_aside, versions
 
 # Imported once in the server process that workers are forked from: a worker then starts in milliseconds. An optimiser's
 # first step would import torch._dynamo.
@@ -171,7 +172,7 @@ def work(run: Run, directory: Path, progress: Connection) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     error = directory / "error.txt"
     error.unlink(missing_ok=True)  # of an earlier attempt
-    write_atomically(directory / "config.json", json.dumps(run.identity, indent=1, sort_keys=True) + "\n")
+    write_json(directory / "config.json", run.identity)
     last = 0.0
 
     def report(fraction: float) -> None:
@@ -201,9 +202,7 @@ def work(run: Run, directory: Path, progress: Connection) -> None:
             "versions": versions(),
             "commit": commit(),
         }
-        write_atomically(
-            directory / "result.json", json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
-        )
+        write_json(directory / "result.json", record)
     except BrokenPipeError:
         raise SystemExit(3) from None
     except Exception:

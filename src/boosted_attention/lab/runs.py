@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -52,16 +51,6 @@ class Run:
 def canonical(data: Any) -> str:
     """One text for one value, whatever the order of its keys."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The file is the old one or the new one, never a part of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 RECORD = {"run": dict, "label": str, "seconds": float, "versions": dict, "sha256": str}  # beside result and commit

@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from boosted_attention.data.tokens import file_sha256
+from boosted_attention.files import file_sha256
 from boosted_attention.names import InputError
 
 KEPT = 2  # full checkpoints

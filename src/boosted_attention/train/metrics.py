@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from boosted_attention.files import write_atomically
 from boosted_attention.names import InputError
 
 
@@ -22,9 +23,7 @@ class Metrics:
         if self.tensorboard:
             self.board = open_board(self.path.parent / "tensorboard", step)
         kept = [row for row in read_metrics(self.path) if row["step"] <= step] if step else []
-        temporary = self.path.with_name(f".{self.path.name}")
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        temporary.replace(self.path)
+        write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in kept))
         self.file = self.path.open("a", encoding="utf-8")
         return len(kept)
 

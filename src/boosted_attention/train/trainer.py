@@ -22,6 +22,7 @@ from torch import Tensor
 
 from boosted_attention.data.batches import Batches, batch_hash
 from boosted_attention.data.tokens import TokenData
+from boosted_attention.files import write_json
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.names import InputError, require
 from boosted_attention.train import checkpoint
@@ -359,9 +360,3 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def write_json(path: Path, data: Any) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    temporary.replace(path)
