@@ -20,7 +20,7 @@ from boosted_attention.lab.experiments import (
     lm_scale,
 )
 from boosted_attention.lab.experiments.text import main_arms, read, require_alike, scale_of, short, stands_for
-from boosted_attention.lab.language import DEFAULTS, arm_model, recipe, stated, text_run
+from boosted_attention.lab.language import DEFAULTS, arm_model, recipe, start_anew_with_other_versions, stated, text_run
 from boosted_attention.lab.matching import matched
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import all_runs, reproduce, reread
@@ -300,6 +300,18 @@ def test_results_of_another_version_are_trained_again(preset, tmp_path):
     assert (path.parent / "training.old-1").exists()
     assert (path.parent / "training").exists()
     assert json.loads(path.read_text())["result"]["test"] == record["result"]["test"]
+
+
+def test_a_run_begun_by_another_version_begins_anew(tmp_path):
+    place = tmp_path / "training"
+    start_anew_with_other_versions(place)
+    (place / "weights").write_text("")
+    start_anew_with_other_versions(place)
+    assert (place / "weights").exists()
+    (place / "versions.json").write_text('{"boosted-attention": "0.0.1", "torch": "1.0"}')
+    start_anew_with_other_versions(place)
+    assert [p.name for p in place.iterdir()] == ["versions.json"]
+    assert (tmp_path / "training.old-1" / "weights").exists()
 
 
 def test_a_text_too_small_for_the_preset_names_both_numbers(tmp_path):

@@ -16,8 +16,9 @@ import torch
 
 from boosted_attention.attention.trace import capture
 from boosted_attention.data.tokens import DataConfig, prepare
+from boosted_attention.files import write_json
 from boosted_attention.lab.presets import Preset
-from boosted_attention.lab.runs import Run
+from boosted_attention.lab.runs import Run, versions
 from boosted_attention.lab.timing import step_time_ratios
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.names import require
@@ -186,6 +187,7 @@ def train_model(
     tokens = prepare(config.data, config.model.vocab_size)
     config = replace(config, model=replace(config.model, vocab_size=tokens.tokenizer.vocab_size))
     place = folder / "training"
+    start_anew_with_other_versions(place)
     device = os.environ.get(DEVICE, "cpu")
     trainer = Trainer(
         folder=place, config=config, data=tokens, device=device, checkpoint_every=100, observer=Reporter(progress)
@@ -213,6 +215,19 @@ def train_model(
             "curve_seconds": [row["seconds"] for row in evaluations],
         },
     }
+
+
+def start_anew_with_other_versions(place: Path) -> None:
+    """A run begun by another version does not go on: its result would be of neither."""
+    now = {name: versions()[name] for name in ("boosted-attention", "torch")}
+    stamp = place / "versions.json"
+    if stamp.exists() and json.loads(stamp.read_text(encoding="utf-8")) != now:
+        number = 1
+        while (kept := place.with_name(f"training.old-{number}")).exists():
+            number += 1
+        place.rename(kept)
+    place.mkdir(parents=True, exist_ok=True)
+    write_json(stamp, now)
 
 
 def time_models(

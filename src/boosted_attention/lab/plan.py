@@ -25,7 +25,9 @@ def plan(names: Sequence[str], preset: Preset, tflops: float | None) -> RichTabl
     runs = [run for run in all_runs(names, preset) if "model" in run.config]
     models: dict[str, list[Run]] = {}
     for run in runs:
-        models.setdefault(run.label.partition(f", {run.config['data']['corpus']}, seed ")[0], []).append(run)
+        decided_later = " (at most)" if run.after else ""  # by another run's result
+        name = run.label.partition(f", {run.config['data']['corpus']}, seed ")[0]
+        models.setdefault(name + decided_later, []).append(run)
     table = RichTable(
         box=SIMPLE,
         padding=(0, 1, 0, 0),
