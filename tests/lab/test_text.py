@@ -20,7 +20,15 @@ from boosted_attention.lab.experiments import (
     lm_scale,
 )
 from boosted_attention.lab.experiments.text import main_arms, read, require_alike, scale_of, short, stands_for
-from boosted_attention.lab.language import DEFAULTS, arm_model, recipe, start_anew_with_other_versions, stated, text_run
+from boosted_attention.lab.language import (
+    DEFAULTS,
+    arm_model,
+    recipe,
+    start_anew_with_other_versions,
+    stated,
+    text_run,
+    train_time_matched,
+)
 from boosted_attention.lab.matching import matched
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import all_runs, reproduce, reread
@@ -406,3 +414,20 @@ def test_seeds_can_be_more_than_the_presets():
     assert PRESETS["quick"].with_seeds(3).text.seeds == (42, 123, 1000)
     assert Preset.from_dict(json.loads(json.dumps(vars(PRESETS["smoke"]), default=vars))) == PRESETS["smoke"]
     assert len(all_runs(["lm-main"], PRESETS["quick"])) == 8
+
+
+def test_no_width_may_take_the_time_of_a_boosted_step(smoke, preset):
+    """What the clock says is not in our hands: then there is no time-matched arm, and the table says so."""
+    found, _ = smoke
+    timed = {lm_controls.timed(preset, preset.text.corpora[0], seed).key for seed in preset.text.seeds}
+
+    def results(ratio):
+        far = {"boosted": 1.0, "16": 0.1, "20": ratio}
+        config = {"model": {}, "training": {}, "data": {}}
+        none = train_time_matched(lambda _: None, folder=None, earlier=[{"measured": far}], **config)  # type: ignore
+        return lambda run: none if run.key in timed else found.outcome.result(run)
+
+    table = lm_controls.collect(preset, results(0.82))
+    assert "time-matched width" not in table.rows
+    assert "no standard model takes the time of a boosted step (the nearest, d_model=20, takes 0.82)" in table.notes[-1]
+    assert "boosted - parallel" in table.quantities

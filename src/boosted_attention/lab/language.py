@@ -21,7 +21,6 @@ from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run, versions
 from boosted_attention.lab.timing import step_time_ratios
 from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.names import require
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig, load_run
 from boosted_attention.train.metrics import read_metrics
@@ -247,17 +246,19 @@ def train_time_matched(
     training: dict[str, Any],
     data: dict[str, Any],
 ) -> dict[str, Any]:
-    """Train the standard model whose measured step time is nearest to the first one's of a timing run."""
+    """Train the standard model whose measured step time is nearest to the first one's of a timing run.
+
+    Where none is near, as with models so small that a step's time hardly depends on the width, nothing is trained and
+    the result says so.
+    """
     ratios = earlier[0]["measured"]
     widths = {int(label): ratio for label, ratio in ratios.items() if label.isdigit()}
     width = min(widths, key=lambda d: abs(widths[d] - 1))
-    require(
-        abs(widths[width] - 1) <= TIME_TOLERANCE,
-        f"no standard model takes the time of a boosted step: the nearest, d_model={width}, takes {widths[width]:.2f}",
-    )
+    if abs(widths[width] - 1) > TIME_TOLERANCE:
+        return {"d_model": None, "measured": {"nearest": width, "step_time": widths[width]}}
     chosen = {**model, "attention": "standard", "d_model": width}
     result = train_model(progress, folder=folder, model=chosen, training=training, data=data)
-    result["measured"] |= {"step_time": widths[width]}
+    result["measured"] |= {"nearest": width, "step_time": widths[width]}
     return {**result, "d_model": width}
 
 

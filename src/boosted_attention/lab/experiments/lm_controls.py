@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.experiments.text import (
@@ -82,12 +84,21 @@ def collect(preset: Preset, results: Results) -> Table:
             with suppress(KeyError):
                 found |= read(preset, results, corpus, {name: arm})
         with suppress(KeyError):
-            found[TIMED] = {seed: results(timed(preset, corpus, seed)) for seed in preset.text.seeds}
+            in_time = {seed: results(timed(preset, corpus, seed)) for seed in preset.text.seeds}
+            table.notes.append(f"{short(preset, corpus)}: {describe_timed(in_time)}.")
+            if all(result["d_model"] is not None for result in in_time.values()):
+                found[TIMED] = in_time
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)
         values = {name: perplexity(by_seed) for name, by_seed in found.items()}
         compare(table, preset, corpus, [relative(values, "boosted", name) for name in values if name != "boosted"])
-        if TIMED in found:
-            widths = sorted({result["d_model"] for result in found[TIMED].values()})
-            table.notes.append(f"{short(preset, corpus)}: the time-matched standard model has d_model={widths}.")
     return table
+
+
+def describe_timed(by_seed: Mapping[int, dict[str, Any]]) -> str:
+    """All seeds build on one timing run."""
+    result = next(iter(by_seed.values()))
+    width, ratio = result["measured"]["nearest"], result["measured"]["step_time"]
+    if result["d_model"] is None:
+        return f"no standard model takes the time of a boosted step (the nearest, d_model={width}, takes {ratio:.2f})"
+    return f"the time-matched standard model has d_model={width} and takes {ratio:.2f} of the time of a boosted step"
