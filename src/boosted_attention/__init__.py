@@ -9,6 +9,7 @@ from boosted_attention.attention.hopfield import HopfieldAttention
 from boosted_attention.attention.layer import AttentionLayer, BoostedAttention, StandardAttention
 from boosted_attention.attention.masks import padding_mask
 from boosted_attention.attention.multihead import BoostedMultiheadAttention
+from boosted_attention.attention.switch import disable_rounds
 from boosted_attention.attention.trace import LayerTrace, RoundTrace, capture
 from boosted_attention.attention.twicing import TwicingAttention
 from boosted_attention.model.config import LanguageModelConfig
@@ -33,6 +34,7 @@ __all__ = [
     "TwicingAttention",
     "attention_layer",
     "capture",
+    "disable_rounds",
     "list_attention",
     "padding_mask",
 ]

@@ -13,8 +13,8 @@ from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.experiments import EXPERIMENTS, TEXT, experiment
 from boosted_attention.lab.presets import PRESETS, preset
 from boosted_attention.lab.reproduce import all_runs, reproduce, reread
-from boosted_attention.lab.statistics import Estimate
 from boosted_attention.lab.verdicts import VERDICTS, Criterion
+from boosted_attention.statistics import Estimate
 
 SMOKE = PRESETS["smoke"]
 SYNTHETIC = [name for name in EXPERIMENTS if name not in TEXT]

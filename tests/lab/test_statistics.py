@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from boosted_attention.lab.statistics import estimate, holm, paired_difference, seeds_needed
+from boosted_attention.statistics import estimate, holm, paired_difference, seeds_needed
 
 
 def arms(rng, n, effect=0.0, shared=3.0, noise=1.0):

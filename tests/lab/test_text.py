@@ -33,9 +33,9 @@ from boosted_attention.lab.matching import matched
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import all_runs, reproduce, reread
 from boosted_attention.lab.shipped import BEGIN, END, into, shipped
-from boosted_attention.lab.statistics import Estimate, estimate
 from boosted_attention.lab.table import Comparison, Table
 from boosted_attention.lab.verdicts import Criterion
+from boosted_attention.statistics import Estimate, estimate
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.presets import PAPER
 from tests.text import sample_text

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from boosted_attention.analysis.hull import hull_distance
 from boosted_attention.theory import erasure
 from boosted_attention.theory.catalog import CHECKS
-from boosted_attention.theory.hull import hull_distance
 
 COSTLY = {"contraction_erases_within_a_region", "residual_is_the_gradient", "bayes_is_a_layer"}
 

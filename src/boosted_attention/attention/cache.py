@@ -7,6 +7,8 @@ tensor more. ``KVCache`` holds a ``LayerCache`` per layer; a layer's slots are c
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ class LayerCache:
     def __init__(self, max_len: int | None = None):
         self.max_len = max_len
         self.length = 0
-        self.owner: int | None = None  # id of the layer that fills it
+        self.owner: Hashable = None  # the layer that fills it, and its rounds left out
         self.slots: dict[str, Tensor] = {}
 
     @property
@@ -47,11 +49,12 @@ class LayerCache:
         self.slots[name] = slot
         return slot[:, :, :end]
 
-    def admit(self, layer: object, batch: int, n_new: int) -> None:
+    def admit(self, owner: Hashable, batch: int, n_new: int) -> None:
         """Raise ValueError, before anything is written, if the call does not fit."""
-        if self.length and self.owner != id(layer):
+        if self.length and self.owner != owner:
             raise ValueError(
-                "cache: these slots were filled by another layer; give each layer a layer_index of its own"
+                "cache: these slots were filled by another layer, or with other rounds disabled; give each layer a "
+                "layer_index of its own, and switch rounds before the first token"
             )
         if self.length and self.batch_size != batch:
             raise ValueError(f"cache holds a batch of {self.batch_size}, the input is a batch of {batch}")
@@ -65,7 +68,7 @@ class LayerCache:
                     f"max_len={self.max_len}: a preallocated cache holds no gradient; decode under torch.no_grad() "
                     "or use a growing cache, KVCache()"
                 )
-        self.owner = id(layer)
+        self.owner = owner
 
     def advance(self, n_new: int) -> None:
         self.length += n_new

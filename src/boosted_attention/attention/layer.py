@@ -36,6 +36,7 @@ class AttentionLayer(Traced):
         super().__init__()
         require_choice("learner", config.learner, LEARNERS)
         self.config = config
+        self.n_rounds = config.n_rounds
         self.kernel = "auto"
         make = partial(LEARNERS[config.learner], config, **config.learner_options)
         self.rounds = nn.ModuleList([make(m) for m in range(config.n_rounds)])
@@ -90,21 +91,22 @@ class AttentionLayer(Traced):
             require(isinstance(layer_cache, LayerCache), "cache must be a KVCache or one of its layers")
             require(memory is None, "cache: keys and values come from memory, which does not grow; pass one of the two")
             require(is_causal, "cache: only a causal layer can decode step by step; pass is_causal=True")
-            layer_cache.admit(self, batch, n_queries)
+            layer_cache.admit((id(self), self.disabled), batch, n_queries)
             past = layer_cache.length
         positions = self._positions(x, positions, past)
         mask_form = build_mask(mask, is_causal, batch, self.config.n_heads, n_queries, past + n_keys, x.device)
 
         trace = self.trace if trace is None else trace
+        active = [m for m in range(self.n_rounds) if m not in self.disabled]
         if trace is not None:
-            trace.begin(self.config.n_rounds)
+            trace.begin(len(active))
         dropout = self.config.dropout if self.training else 0.0
         kernel = choose_kernel(self.kernel, tracing=trace is not None, dropout=dropout)
         shared_kv: tuple[Tensor, Tensor] | None = None
 
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal shared_kv
-            round_trace = None if trace is None else trace.rounds[m]
+            round_trace = None if trace is None else trace.rounds[active.index(m)]
             call = RoundCall(m, kernel, mask_form, dropout, positions, layer_cache, round_trace)
             kv = None if self.config.reads_own_kv(m) else shared_kv
             reads = source or ((x, x) if self.config.kv_source == "input" else (z, z))
@@ -112,9 +114,10 @@ class AttentionLayer(Traced):
             shared_kv = kv if m == 0 else shared_kv
             return estimate
 
-        learners = [partial(learn, m) for m in range(self.config.n_rounds)]
+        learners = [partial(learn, m) for m in active]
+        gates = [self.gates[m - 1] for m in active[1:]]
         residual = RESIDUALS[self.config.residual]
-        estimate = boosting(x, learners, self.gates, residual, None if trace is None else trace.observe)
+        estimate = boosting(x, learners, gates, residual, None if trace is None else trace.observe)
         if layer_cache is not None:
             layer_cache.advance(n_queries)
         return estimate if self.out is None else self.out(estimate)

@@ -46,7 +46,7 @@ class RoundCall:
         apply, weights = self.kernel(q, k, self.mask, scale, self.dropout)
         if self.trace is not None:
             assert weights is not None, "a traced call runs on the explicit kernel"
-            self.trace.q, self.trace.weights = q, weights
+            self.trace.q, self.trace.scale, self.trace.weights = q, scale, weights
         return apply
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

@@ -24,6 +24,7 @@ class RoundTrace:
     q: Tensor  # (B, H, T, dh)
     k: Tensor  # (B, H_kv, S, dh)
     v: Tensor  # (B, H_kv, S, dh)
+    scale: float  # on the scores q k^T
     weights: Tensor  # (B, H, T, S)
     residual: Tensor  # (B, T, D)
     correction: Tensor  # (B, T, D); round 0: the first estimate
@@ -51,17 +52,25 @@ class LayerTrace:
 
 
 class Traced(nn.Module):
-    """A module that writes into ``trace`` when one is set on it."""
+    """A module of rounds that writes into ``trace`` when one is set on it, and leaves out the ``disabled`` ones."""
+
+    n_rounds: int
 
     def __init__(self):
         super().__init__()
         self.trace: LayerTrace | None = None
+        self.disabled: frozenset[int] = frozenset()
+
+
+def traced_layers(model: nn.Module) -> dict[str, Traced]:
+    """Every attention layer of a model by its name, in order."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, Traced)}
 
 
 @contextmanager
 def capture(model: nn.Module) -> Iterator[dict[str, LayerTrace]]:
     """Trace every attention layer of ``model`` inside the block: {module name: LayerTrace}."""
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, Traced)}
+    layers = traced_layers(model)
     require(bool(layers), f"capture: {type(model).__name__} contains no attention layer of boosted_attention")
     before = {name: layer.trace for name, layer in layers.items()}
     traces = {name: LayerTrace() for name in layers}

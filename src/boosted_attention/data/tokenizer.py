@@ -56,6 +56,11 @@ class Tokenizer:
             return " ".join(self.core.id_to_token(i) or "" for i in ids)
         return self.core.decode(list(ids), skip_special_tokens=False)
 
+    def vocabulary(self) -> list[str]:
+        """The text of every token id; one that is part of a character is shown as U+FFFD."""
+        known = set(self.core.get_vocab(with_added_tokens=True).values())
+        return [self.decode([i]) if i in known else "" for i in range(self.vocab_size)]
+
     def byte_lengths(self) -> np.ndarray | None:
         """Bytes of text behind each token id, (V,); None where tokens do not stand for bytes."""
         if not self.invertible:

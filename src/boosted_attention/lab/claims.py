@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from boosted_attention.lab.experiments import gates, negative, rounds, scaling
 from boosted_attention.lab.experiments.common import SIX
-from boosted_attention.lab.statistics import Estimate
 from boosted_attention.lab.table import Table
 from boosted_attention.lab.verdicts import NOT_REPRODUCED, NOT_RUN, REPRODUCED, WITHIN_NOISE, Criterion
+from boosted_attention.statistics import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,16 @@ EVALUATION_NOISE = 0.5  # points: the sampling error of the paper's own test set
 
 
 # What the paper's reading implies, or asks, without saying it: judged, shown and counted apart from its claims.
-CONTROLS = {"rounds-converged", "rounds-residual", "lm-residual", "lm-flops", "lm-scale", "lm-selective"}
+CONTROLS = {
+    "rounds-converged",
+    "rounds-residual",
+    "lm-residual",
+    "lm-flops",
+    "lm-scale",
+    "lm-selective",
+    "hull-random",
+    "gate-importance",
+}
 
 
 GIVEN = {
@@ -373,6 +382,10 @@ def language_model() -> list[Claim]:
          "In layer 1 round 0 is 27 % more diffuse."),
         ("entropy-layer-1-round-1", "6.4", "analysis", "entropy ratio, round 1 | layer 1", number(-45.0, 5.0), "-45 %",
          "In layer 1 round 1 is 45 % less diffuse."),
+        ("hull-random", "6.4", "analysis", "outside the hull, boosted - random correction", above(), "not measured",
+         "A learned correction leaves the hull more often than a random one of the same norm."),
+        ("gate-importance", "6.4", "analysis", "rank correlation of importance and gate", above(), "not measured",
+         "The layers with wider gates are those whose correction matters more."),
         ("entropy-gate", "6.4", "analysis", "correlation of sharpness and gate", above(), "correlated",
          "Layers whose correction is sharper open their gate wider."),
     ]  # fmt: skip

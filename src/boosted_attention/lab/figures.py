@@ -8,7 +8,7 @@ from typing import Any
 from boosted_attention.lab.experiments import budget, rounds, scaling, temperature
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.reproduce import Reproduction
-from boosted_attention.lab.statistics import Estimate
+from boosted_attention.statistics import Estimate
 
 
 def draw_all(found: Reproduction, preset: Preset, folder: Path) -> list[Path]:

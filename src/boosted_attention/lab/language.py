@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 
-from boosted_attention.attention.trace import capture
+from boosted_attention.analysis.examine import examine
+from boosted_attention.analysis.importance import most_important
+from boosted_attention.analysis.survey import draw_rows
 from boosted_attention.data.tokens import DataConfig, prepare
 from boosted_attention.files import write_json
 from boosted_attention.lab.presets import Preset
@@ -23,7 +25,7 @@ from boosted_attention.lab.timing import step_time_ratios
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig, load_run
-from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.metrics import dynamics_of, read_metrics
 from boosted_attention.train.presets import find_preset
 from boosted_attention.train.trainer import Trainer, Unwatched
 
@@ -121,6 +123,25 @@ def derived_run(
     )  # fmt: skip
 
 
+def analysis_run(preset: Preset, corpus: str, arm: Arm, against: Arm, seed: int) -> Run:
+    """All analyses of one trained model beside another, both of one seed."""
+    runs = [text_run(preset, corpus, chosen, seed, "") for chosen in (arm, against)]
+    small = preset.name == "smoke"
+    return Run(
+        work=f"{__name__}:analyse_models",
+        config={
+            "model": runs[0].config,
+            "against": runs[1].config,
+            "sequences": 4 if small else 50,
+            "pairs": 12 if small else 600,
+            "with_explorer": seed == preset.text.seeds[0],
+        },
+        after=tuple(run.key for run in runs),
+        label=f"analysis, {corpus}, seed {seed}",
+        seconds=1.0 if small else 20.0,
+    )
+
+
 def stated(config: LanguageModelConfig | TrainingConfig | DataConfig) -> dict[str, Any]:
     """The options that make a run what it is, as JSON values."""
     always, known = STATED[type(config)], DEFAULTS[type(config)]
@@ -207,7 +228,6 @@ def train_model(
         "flops_per_token": found["flops_per_token"],
         "data": found["data"],
         "order": order,
-        "gates": mean_gates(place, tokens.splits["validation"]),
         "measured": {
             "device": device,
             "seconds": found["seconds"],
@@ -272,27 +292,42 @@ def train_selected(
     training: dict[str, Any],
     data: dict[str, Any],
 ) -> dict[str, Any]:
-    """Train with half of the layers boosted: those with the widest gates in an earlier run, or as many at random."""
-    gates = earlier[0]["gates"]
-    count = max(1, len(gates) // 2)
-    order = sorted(range(len(gates)), key=lambda i: -(gates[i] or 0.0))
+    """Train with half of the layers boosted: those whose corrections an analysis missed most, or as many at random."""
+    found = earlier[0]["importance"]
+    n_layers = len(found["layers"])
+    count = max(1, n_layers // 2)
+    layers = most_important(found, count)
     if choose == "random":
-        others = [list(c) for c in combinations(range(len(gates)), count) if list(c) != sorted(order[:count])]
+        others = [list(c) for c in combinations(range(n_layers), count) if list(c) != layers]
         draw = torch.Generator().manual_seed(training["seed"] + 1)
-        order = others[int(torch.randint(len(others), (), generator=draw))]
-    layers = sorted(order[:count])
+        layers = others[int(torch.randint(len(others), (), generator=draw))]
     chosen = {**model, "attention": "boosted", "boosted_layers": layers}
     return {**train_model(progress, folder=folder, model=chosen, training=training, data=data), "layers": layers}
 
 
-@torch.no_grad()
-def mean_gates(folder: Path, tokens: Any, rows: int = 8) -> list[float | None]:
-    """Mean gate of the first correction in each layer, over a few validation rows; None where there is none."""
-    model = load_run(folder).model
-    length = model.config.max_len
-    count = max(1, min(rows, len(tokens) // length))
-    ids = torch.from_numpy(tokens[: count * length].astype("int64")).view(count, -1)
-    with capture(model) as traces:
-        model.hidden(ids)
-    gates = [traces[f"layers.{i}.attention"].rounds for i in range(model.config.n_layers)]
-    return [float(r[1].gate.mean()) if len(r) > 1 and r[1].gate is not None else None for r in gates]
+def analyse_models(
+    progress: Callable[[float], None],
+    *,
+    folder: Path,
+    earlier: list[dict[str, Any]],
+    model: dict[str, Any],
+    against: dict[str, Any],
+    sequences: int,
+    pairs: int,
+    with_explorer: bool,
+) -> dict[str, Any]:
+    """Analyse a trained model on its test split. One whose weights are gone is trained again, to the same weights."""
+    loaded = []
+    for config in (model, against):
+        place = folder.parent / Run(work=f"{__name__}:train_model", config=config).key
+        if not (place / "training" / "result.json").exists():
+            train_model(lambda fraction: None, folder=place, **config)
+        loaded.append(load_run(place / "training"))
+    mine, theirs = loaded
+    tokens = prepare(DataConfig(**model["data"]), mine.config.model.vocab_size)
+    rows = draw_rows(tokens.splits["test"], mine.config.model.max_len, sequences)
+    found = examine(
+        mine.model, rows, mine.tokenizer.vocabulary(), against=theirs.model, pairs=pairs, with_explorer=with_explorer,
+        progress=progress,
+    )  # fmt: skip
+    return {**found, "training": dynamics_of(mine.folder), "data": tokens.fingerprint}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
-from boosted_attention.lab.statistics import Estimate
 from boosted_attention.lab.table import Table, interval
 from boosted_attention.names import require
+from boosted_attention.statistics import Estimate
 
 BEGIN, END = "<!-- results -->\n", "<!-- /results -->\n"
 SOURCES = ("lm-controls", "lm-main")  # the first that is there gives the table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from boosted_attention.lab.statistics import Estimate, estimate, holm, paired_difference, seeds_needed
+from boosted_attention.statistics import Estimate, estimate, holm, paired_difference, seeds_needed
 
 BySeed = Mapping[int, float]
 

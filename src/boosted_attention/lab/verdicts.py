@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from boosted_attention.lab.statistics import Estimate
+from boosted_attention.statistics import Estimate
 
 REPRODUCED = "reproduced"
 WITHIN_NOISE = "within noise"

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from boosted_attention.analysis.hull import hull_distance
 from boosted_attention.retrieval.iteration import accuracy_after, fixed_points
 from boosted_attention.retrieval.predictors import PREDICTORS
 from boosted_attention.retrieval.task import RetrievalTask
 from boosted_attention.retrieval.training import evaluate
 from boosted_attention.theory.finding import Finding, gaussian, generator
-from boosted_attention.theory.hull import hull_distance
 
 
 def retrieve(x: Tensor, patterns: Tensor, beta: float) -> Tensor:

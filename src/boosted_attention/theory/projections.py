@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from boosted_attention.analysis.hull import hull_distance
 from boosted_attention.attention.layer import AttentionLayer, BoostedAttention, StandardAttention
 from boosted_attention.attention.trace import LayerTrace, capture
 from boosted_attention.attention.twicing import TwicingAttention
 from boosted_attention.retrieval.training import seeded
 from boosted_attention.theory.finding import Finding, gaussian, generator
-from boosted_attention.theory.hull import hull_distance
 
 D = 16  # one head of this width
 

@@ -63,6 +63,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def dynamics_of(folder: Path) -> list[dict[str, Any]]:
+    """What the rounds did at each evaluation of a run: {"step": ..., "rounds": [...]}."""
+    rows = read_metrics(folder / "metrics.jsonl")
+    return [{"step": row["step"], "rounds": row["rounds"]} for row in rows if "rounds" in row]
+
+
 def open_board(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter

@@ -20,6 +20,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from boosted_attention.analysis.dynamics import LONGEST as DYNAMICS_LONGEST
+from boosted_attention.analysis.dynamics import dynamics_probe
+from boosted_attention.analysis.survey import rounded
 from boosted_attention.data.batches import Batches, batch_hash
 from boosted_attention.data.tokens import TokenData
 from boosted_attention.files import write_json
@@ -32,6 +35,7 @@ from boosted_attention.train.metrics import Metrics
 from boosted_attention.train.probe import leakage_probe
 
 BETA1 = 0.9
+DYNAMICS_ROWS = 4  # of validation text, at every evaluation
 
 
 class TrainingError(RuntimeError):
@@ -258,12 +262,20 @@ class Training:
             "validation_bits_per_byte": found.bits_per_byte,
             "seconds": round(self.seconds, 3),
         }
-        self.metrics.write(row)
+        self.metrics.write({**row, "rounds": self._dynamics()})
         self.observer.evaluated(row)
         if self.done and (self.best is None or found.loss < self.best["validation_loss"]):
             self.best = row
             self._require_finite()
             checkpoint.save(self.checkpoints, "best", self.done, {"model": self.model.state_dict()}, self._state())
+
+    def _dynamics(self) -> list[dict[str, Any]]:
+        """What the rounds do to a few rows of validation text."""
+        length = min(self.trainer.config.model.max_len, DYNAMICS_LONGEST)
+        tokens = self.trainer.data.splits["validation"][: DYNAMICS_ROWS * length]
+        rows = tokens[: len(tokens) // length * length] if len(tokens) >= length else tokens
+        ids = torch.from_numpy(rows.astype("int64")).view(-1, min(length, len(rows)))
+        return rounded(dynamics_probe(self.model, ids.to(self.device)))
 
     def _require_finite(self) -> None:
         """Nothing that is not a number reaches a checkpoint."""

@@ -29,10 +29,13 @@ EXPERIMENTS = {
     "lm-scale": "lm_scale",
     "lm-selective": "lm_selective",
     "lm-pareto": "lm_pareto",
+    "analysis": "analysis",
 }
 
-TEXT = tuple(name for name in EXPERIMENTS if name.startswith("lm-"))  # those that train language models
-DEFAULT = tuple(name for name in EXPERIMENTS if name not in TEXT or name == "lm-main")  # what reproduce does unasked
+# those that train language models
+TEXT = tuple(name for name in EXPERIMENTS if name.startswith("lm-") or name == "analysis")
+# what reproduce does unasked
+DEFAULT = tuple(name for name in EXPERIMENTS if name not in TEXT or name in ("lm-main", "analysis"))
 
 
 def experiment(name: str) -> Experiment:

@@ -17,8 +17,8 @@ from boosted_attention.lab.experiments.text import (
 )  # fmt: skip
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
-from boosted_attention.lab.statistics import estimate
 from boosted_attention.lab.table import Table, exactly, render
+from boosted_attention.statistics import estimate
 from boosted_attention.train.presets import find_preset
 
 __all__ = ["TITLE", "collect", "render", "runs"]

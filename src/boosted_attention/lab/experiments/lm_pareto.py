@@ -16,8 +16,8 @@ from boosted_attention.lab.experiments.text import (
 from boosted_attention.lab.language import Arm, recipe, timing_run
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
-from boosted_attention.lab.statistics import estimate
 from boosted_attention.lab.table import Table, exact, render, trained
+from boosted_attention.statistics import estimate
 
 __all__ = ["TITLE", "collect", "render", "runs"]
 

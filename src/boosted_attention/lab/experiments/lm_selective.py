@@ -1,4 +1,4 @@
-"""Boosting only some layers: those with the widest gates, against as many at random."""
+"""Boosting only some layers: those whose corrections are missed most, against as many at random."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boosted_attention.lab.experiments.text import (
     text_runs,
     text_table,
 )  # fmt: skip
-from boosted_attention.lab.language import derived_run, text_run
+from boosted_attention.lab.language import analysis_run, derived_run
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Table, render
@@ -25,11 +25,11 @@ __all__ = ["TITLE", "collect", "render", "runs"]
 
 TITLE = "Boosting only the layers that matter"
 WHOLE = {"standard": STANDARD, "boosted": BOOSTED}
-CHOICES = {"chosen layers": "gates", "random layers": "random"}
+CHOICES = {"chosen layers": "importance", "random layers": "random"}
 
 
 def selected(preset: Preset, corpus: str, seed: int, name: str) -> Run:
-    whole = text_run(preset, corpus, BOOSTED, seed, "boosted")
+    whole = analysis_run(preset, corpus, BOOSTED, STANDARD, seed)
     return derived_run(preset, corpus, seed, name, "train_selected", whole, {"choose": CHOICES[name]})
 
 
@@ -40,7 +40,12 @@ def runs(preset: Preset) -> list[Run]:
         for seed in preset.text.seeds
         for name in CHOICES
     ]
-    return [*text_runs(preset, WHOLE), *parts]
+    analyses = [
+        analysis_run(preset, corpus, BOOSTED, STANDARD, seed)
+        for corpus in preset.text.corpora
+        for seed in preset.text.seeds
+    ]
+    return [*text_runs(preset, WHOLE), *analyses, *parts]
 
 
 def collect(preset: Preset, results: Results) -> Table:
@@ -54,7 +59,10 @@ def collect(preset: Preset, results: Results) -> Table:
         values = {name: perplexity(by_seed) for name, by_seed in found.items()}
         others = ("random layers", "boosted", "standard")
         compare(table, preset, corpus, [relative(values, "chosen layers", other) for other in others])
-        for name, how in (("chosen layers", "by the mean gate of the boosted model"), ("random layers", "at random")):
+        for name, how in (
+            ("chosen layers", "by what the boosted model loses without them"),
+            ("random layers", "at random"),
+        ):
             picked = [f"seed {seed}: {result['layers']}" for seed, result in found[name].items()]
             table.notes.append(f"{short(preset, corpus)}, layers chosen {how}: {', '.join(picked)}.")
     return table

@@ -11,10 +11,10 @@ from boosted_attention.lab.language import Arm, arm_model, text_run
 from boosted_attention.lab.matching import matched
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
-from boosted_attention.lab.statistics import estimate
 from boosted_attention.lab.table import Cell, Table, exact, trained
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.names import InputError, shortened
+from boosted_attention.statistics import estimate
 
 STANDARD: Arm = {"attention": "standard"}
 TWICING: Arm = {"attention": "twicing"}

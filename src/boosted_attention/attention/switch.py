@@ -1,0 +1,63 @@
+"""One switch: run a model with some of its correction rounds left out, as if their gates were shut.
+
+with disable_rounds(model):                       # no corrections anywhere: the first estimates alone
+    ...
+with disable_rounds(model, layers=[1], rounds=2): # layer 1 without its second correction
+    ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from boosted_attention.attention.trace import traced_layers
+from boosted_attention.names import nearest, require
+
+
+@contextmanager
+def disable_rounds(
+    model: nn.Module,
+    *,
+    layers: Iterable[int | str] | int | str | None = None,
+    rounds: Iterable[int] | int | None = None,
+) -> Iterator[None]:
+    """Leave out correction rounds inside the block.
+
+    Args:
+        model: any module that contains attention layers of boosted_attention.
+        layers: which layers, by number in the model's order or by module name; all by default.
+        rounds: which rounds, from 1 (round 0 is the first estimate and stays); all corrections by default.
+    """
+    found = traced_layers(model)
+    require(bool(found), f"disable_rounds: {type(model).__name__} contains no attention layer of boosted_attention")
+    names = list(found)
+    chosen = [named(layer, names) for layer in listed(names if layers is None else layers)]
+    asked = None if rounds is None else frozenset(listed(rounds))
+    require(
+        asked is None or all(isinstance(m, int) and m >= 1 for m in asked),
+        f"rounds={rounds!r} must be numbers from 1 on: round 0 is the first estimate",
+    )
+    before = {name: found[name].disabled for name in chosen}
+    try:
+        for name in chosen:
+            corrections = frozenset(range(1, found[name].n_rounds))
+            found[name].disabled |= corrections if asked is None else corrections & asked
+        yield
+    finally:
+        for name, disabled in before.items():
+            found[name].disabled = disabled
+
+
+def listed(value: Iterable[int | str] | int | str) -> list:
+    return [value] if isinstance(value, int | str) else list(value)
+
+
+def named(layer: int | str, names: list[str]) -> str:
+    if isinstance(layer, int):
+        require(-len(names) <= layer < len(names), f"layers: no layer {layer}; the model has {len(names)}, from 0 on")
+        return names[layer]
+    require(layer in names, f"layers: no layer {layer!r}{nearest(layer, names)}")
+    return layer
