@@ -15,7 +15,7 @@ ROOMS = [
     {"names", "files"}, {"statistics"}, {"attention"}, {"model"}, {"data"}, {"analysis"}, {"train"}, {"retrieval"},
     {"theory"}, {"lab"}, {"report"}, {"cli"},
 ]  # fmt: skip
-CORE = {"torch", "numpy", "scipy", "safetensors", "tokenizers", "filelock", "tyro", "rich", "jinja2"}
+CORE = {"torch", "numpy", "scipy", "safetensors", "tokenizers", "filelock", "tyro", "rich", "jinja2", "markupsafe"}
 OPTIONAL = {"matplotlib", "datasets", "zstandard", "tensorboard"}  # imported inside functions only
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from boosted_attention.names import require, require_choice
+from boosted_attention.names import require_choice
 
 
 def run(
@@ -40,33 +40,22 @@ def run(
         json: print JSON.
     """
     import json as codec
-    from dataclasses import asdict, replace
+    from dataclasses import asdict
 
     from rich.console import Console
     from rich.progress import Progress
 
     from boosted_attention.attention.selfcheck import usable_dtypes
-    from boosted_attention.cli.preparing import prepared
+    from boosted_attention.cli.preparing import text_of
     from boosted_attention.data.corpora import SPLITS
-    from boosted_attention.data.tokens import DataConfig
     from boosted_attention.train.evaluation import evaluate
-    from boosted_attention.train.folder import load_run, require_same_tokens
+    from boosted_attention.train.folder import load_run
 
     require_choice("--split", split, SPLITS)
     usable_dtypes(device)
     trained = load_run(folder, checkpoint, device)
-    config = trained.config.data
-    if corpus is not None:
-        config = DataConfig(corpus=corpus, tokenizer=str(folder / "tokenizer.json"), field=field)
-    config = replace(config, data_root=data_root or config.data_root)
     live = Console(stderr=True)
-    data = prepared(config, trained.config.model.vocab_size, live)
-    require_same_tokens(trained, data)
-    require(
-        corpus is not None or data.fingerprint == trained.fingerprint,
-        f"{config.corpus} has changed since the run was trained (data {trained.fingerprint} then, {data.fingerprint} "
-        "now); --corpus evaluates it as another text",
-    )
+    data = text_of(trained, corpus, data_root, field, live)
     rows = trained.config.training.batch_size if batch_size is None else batch_size
     with Progress(console=live, transient=True, disable=not live.is_terminal) as bar:
         task = bar.add_task(f"evaluating {split}", total=1.0)

@@ -17,11 +17,13 @@ COMMANDS = {
     "reproduce": "run the paper's experiments and controls, and say which of its claims hold",
     "experiments": "list the experiments and the time each takes",
     "claims": "show the ledger of claims with verdicts",
+    "report": "make one web page of everything reproduce computed",
     "results": "show the results that come with the project, or write them into its README",
     "data": "turn a corpus into token files, and say what is in it",
     "train": "train a language model on any text, with exact resume",
     "evaluate": "perplexity of a trained run, over every token",
     "generate": "continue a text with a trained run",
+    "analyze": "look inside the rounds of a trained run: gates, entropy, importance, corrections",
     "check": "run every layer's parity, causality and cache checks on this machine",
 }
 

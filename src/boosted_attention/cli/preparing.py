@@ -1,11 +1,16 @@
-"""Token files with a progress bar: what ``data``, ``train`` and ``evaluate`` begin with."""
+"""Token files with a progress bar: what ``data``, ``train``, ``evaluate`` and ``analyze`` begin with."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
+from boosted_attention.names import require
+from boosted_attention.train.folder import TrainedRun, require_same_tokens
 
 
 def prepared(config: DataConfig, vocab_size: int, console: Console) -> TokenData:
@@ -24,3 +29,19 @@ def prepared(config: DataConfig, vocab_size: int, console: Console) -> TokenData
         return prepare(config, vocab_size, report)
     finally:
         bar.stop() if console.is_terminal and tasks else None
+
+
+def text_of(run: TrainedRun, corpus: str | None, data_root: str | None, field: str, console: Console) -> TokenData:
+    """The text a run was trained on, as it was then; or another corpus, read with the run's own tokenizer."""
+    config = run.config.data
+    if corpus is not None:
+        config = DataConfig(corpus=corpus, tokenizer=str(Path(run.folder) / "tokenizer.json"), field=field)
+    config = replace(config, data_root=data_root or config.data_root)
+    data = prepared(config, run.config.model.vocab_size, console)
+    require_same_tokens(run, data)
+    require(
+        corpus is not None or data.fingerprint == run.fingerprint,
+        f"{config.corpus} has changed since the run was trained (data {run.fingerprint} then, {data.fingerprint} "
+        "now); --corpus reads it as another text",
+    )
+    return data

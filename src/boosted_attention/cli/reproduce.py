@@ -30,9 +30,9 @@ def run(
     Example: boosted-attention reproduce rounds gates --preset smoke --out /tmp/try
 
     Args:
-        experiments: names from ``boosted-attention experiments``; by default the synthetic half and lm-main.
+        experiments: names from ``boosted-attention experiments``; by default the synthetic half, lm-main and analysis.
         preset: smoke (seconds), quick (minutes), cpu (hours) or paper (the paper's settings; language models for GPUs).
-        out: folder for results, tables, claims and figures.
+        out: folder for results, tables, claims, figures and the report.
         workers: runs at a time; as many as there are cores by default.
         seeds: seeds per model instead of the preset's.
         corpus: text of the language models instead of the preset's, one or several, as in ``train``.
@@ -44,10 +44,12 @@ def run(
     from rich.console import Console
     from rich.markdown import Markdown
 
+    from boosted_attention.files import write_atomically
     from boosted_attention.lab import ledger
     from boosted_attention.lab.experiments import DEFAULT, EXPERIMENTS, experiment
     from boosted_attention.lab.presets import preset as find_preset
     from boosted_attention.lab.reproduce import reproduce
+    from boosted_attention.report.page import NAME, report_page
 
     for name in experiments:
         require_choice("experiment", name, EXPERIMENTS)
@@ -84,6 +86,9 @@ def run(
     console.print(ledger.as_terminal(run_claims))
     console.print(ledger.counts(found.ledger))
     console.print(f"written: {out}/tables.md, claims.json, results.json" + draw(found, chosen, out), markup=False)
+    if found.tables:
+        write_atomically(out / NAME, report_page(found, chosen))
+        console.print(f"the whole of it as a page: {(out / NAME).absolute()}", markup=False, soft_wrap=True)
     for label, problem in found.outcome.failures.items():
         console.print(f"FAILED: {label}: {problem}", markup=False)
     if found.incomplete:
@@ -93,10 +98,11 @@ def run(
 
 def draw(found, chosen, out: Path) -> str:
     """Draw the figures, or say what is missing."""
-    from boosted_attention.lab.figures import draw_all
+    from boosted_attention.report.files import write_figures
+    from boosted_attention.report.page import reproduction_figures
 
     try:
-        drawn = draw_all(found, chosen, out / "figures")
+        drawn = write_figures([f for group in reproduction_figures(found, chosen) for f in group], out / "figures")
     except ImportError:
         return "; no figures: they need matplotlib (pip install 'boosted-attention[report]')"
     return f", {len(drawn)} figures" if drawn else ""

@@ -6,6 +6,7 @@ OUT/timings.json   what each run took, and where it was made
 OUT/tables.md      the tables beside the paper's
 OUT/claims.json    the ledger
 OUT/figures/       PNG and SVG
+OUT/report.html    all of it as a page
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Reproduction:
     outcome: Outcome
 
 
-FILES = ("results.json", "timings.json", "tables.md", "claims.json")
+FILES = ("results.json", "timings.json", "tables.md", "claims.json", "report.html")
 
 
 def require_folder(out: Path) -> None:

@@ -1,0 +1,141 @@
+"""``boosted-attention analyze``: look inside the rounds of a trained run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from boosted_attention.names import is_count, require
+
+
+def run(
+    folder: Path,
+    /,
+    *,
+    against: Path | None = None,
+    out: Path | None = None,
+    sequences: int = 50,
+    pairs: int = 600,
+    length: int | None = None,
+    checkpoint: str = "best",
+    corpus: str | None = None,
+    data_root: str | None = None,
+    field: str = "text",
+    device: str = "cpu",
+) -> int:
+    """Analyse a run: gates, entropy, hull distance with controls, importance, dynamics, and what its heads attend to.
+
+    Writes analysis.json, figures, and analysis.html with the round explorer. With --against, also where the run gains
+    and loses against another one, usually standard attention trained on the same data.
+
+    Example: boosted-attention analyze runs/mini-boosted-stdlib-0 --against runs/mini-standard-stdlib-0
+
+    Args:
+        folder: the run.
+        against: a run to compare with: same corpus, same tokenizer.
+        out: folder for what is found; RUN/analysis by default.
+        sequences: test sequences to look at.
+        pairs: (position, head) pairs per layer for the hull distance.
+        length: tokens per sequence; the model's own by default, at most 256.
+        checkpoint: best or last.
+        corpus: another corpus than the run's own, read with the run's tokenizer.
+        data_root: folder of corpora by name.
+        field: where the text is in .jsonl files, for --corpus.
+        device: cpu, cuda or mps.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from boosted_attention.analysis.examine import examine
+    from boosted_attention.analysis.survey import draw_rows
+    from boosted_attention.attention.selfcheck import usable_dtypes
+    from boosted_attention.cli.preparing import text_of
+    from boosted_attention.files import write_atomically, write_json
+    from boosted_attention.report.page import analysis_page
+    from boosted_attention.train.folder import load_run
+    from boosted_attention.train.metrics import dynamics_of
+
+    require(is_count(sequences), f"--sequences {sequences} must be at least 1")
+    require(is_count(pairs), f"--pairs {pairs} must be at least 1")
+    usable_dtypes(device)
+    mine = load_run(folder, checkpoint, device)
+    theirs = None if against is None else load_run(against, checkpoint, device)
+    longest = min(run.config.model.max_len for run in (mine, theirs) if run is not None)
+    length = min(longest, 256) if length is None else length
+    require(is_count(length) and 2 <= length <= longest, f"--length {length} must lie between 2 and {longest}")
+    if theirs is not None:
+        require_comparable(mine, theirs)
+    out = folder / "analysis" if out is None else out
+    require(not out.exists() or out.is_dir(), f"--out {out} is a file; give a folder")
+    live = Console(stderr=True)
+    data = text_of(mine, corpus, data_root, field, live)
+    rows = draw_rows(data.splits["test"], length, sequences)
+    with Progress(console=live, transient=True, disable=not live.is_terminal) as bar:
+        task = bar.add_task(f"analysing {folder.name}", total=1.0)
+        found = examine(
+            mine.model, rows, mine.tokenizer.vocabulary(), against=None if theirs is None else theirs.model,
+            pairs=pairs, progress=lambda fraction: bar.update(task, completed=fraction),
+        )  # fmt: skip
+    found["training"] = dynamics_of(folder)
+    called = {"model": mine.config.model.attention, "against": "" if theirs is None else theirs.config.model.attention}
+    about = {
+        "Run": folder.name, "Against": "nothing" if against is None else against.name, "Step": str(mine.step),
+        "Corpus": corpus or mine.config.data.corpus, "Data": data.fingerprint,
+    }  # fmt: skip
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "analysis.json", {**found, "about": about, "names": called})
+    write_atomically(out / "analysis.html", analysis_page(found, called, about))
+    for line in summary(found, called):
+        print(line)
+    print(f"written: {out}/analysis.json, analysis.html" + draw(found, called["against"], out / "figures"))
+    return 0
+
+
+def require_comparable(mine: Any, theirs: Any) -> None:
+    """Differences between models mean something only on the same tokens of the same text."""
+    require(
+        mine.tokenizer.sha256 == theirs.tokenizer.sha256,
+        f"--against {theirs.folder} has another vocabulary ({theirs.tokenizer.vocab_size} tokens, {mine.folder} "
+        f"{mine.tokenizer.vocab_size}); compare runs with the same tokenizer",
+    )
+    require(
+        mine.fingerprint == theirs.fingerprint,
+        f"--against {theirs.folder} was trained on another corpus ({theirs.config.data.corpus}, data "
+        f"{theirs.fingerprint}) than {mine.folder} ({mine.config.data.corpus}, data {mine.fingerprint}); compare runs "
+        "of the same data",
+    )
+
+
+def summary(found: dict[str, Any], called: dict[str, str]) -> list[str]:
+    """The findings in a few lines."""
+    importance = found["importance"]
+    lines = [f"loss {importance['loss']:.4f} over {found['sequences']} sequences of {found['length']} tokens"]
+    gates = {row["layer"]: row["mean"] for row in found["gates"] if row["round"] == 1}
+    for row in importance["layers"]:
+        lines.append(
+            f"layer {row['layer']}: mean gate {gates[row['layer']]:.3f}; without its correction the loss changes by "
+            f"{row['mean']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]"
+        )
+    if importance["layers"]:
+        lines.append(f"layers worth boosting: {importance['worth_boosting']}")
+    else:
+        lines.append("no layer has a correction")
+    if found["corrections"] is not None:
+        gain = found["corrections"]["gain"]
+        lines.append(
+            f"gain over {called['against']}: {gain['mean']:.4f} nats per token [{gain['low']:.4f}, {gain['high']:.4f}]"
+        )
+    if found["hull"]["model"]["refused"]:
+        lines.append(found["hull"]["model"]["refused"])
+    return lines
+
+
+def draw(found: dict[str, Any], against: str, folder: Path) -> str:
+    from boosted_attention.report.files import write_figures
+    from boosted_attention.report.inside import inside_figures
+
+    try:
+        drawn = write_figures(inside_figures(found, against), folder)
+    except ImportError:
+        return "; no figures: they need matplotlib (pip install 'boosted-attention[report]')"
+    return f", {len(drawn)} figures"

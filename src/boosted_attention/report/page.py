@@ -1,0 +1,284 @@
+"""One HTML file: no request, no script from elsewhere, the same bytes from the same results.
+
+``report_page`` shows a reproduction, ``analysis_page`` the analysis of one run; both fill ``page.html.j2``. Text from
+corpora and names of runs are escaped by the template; what is not (style, script, drawings) is our own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from boosted_attention.files import write_atomically
+from boosted_attention.lab import ledger
+from boosted_attention.lab.claims import Judged
+from boosted_attention.lab.experiments import EXPERIMENTS, experiment
+from boosted_attention.lab.experiments.analysis import analyses
+from boosted_attention.lab.presets import PRESETS, Preset
+from boosted_attention.lab.reproduce import Reproduction, all_runs, reread, stored_preset
+from boosted_attention.lab.table import Table, interval
+from boosted_attention.lab.verdicts import VERDICTS
+from boosted_attention.names import require
+from boosted_attention.report import svg
+from boosted_attention.report.chart import Figure, names
+from boosted_attention.report.figures import all_figures
+from boosted_attention.report.inside import inside_figures, visible
+
+NAME = "report.html"
+NAMES = {"model": "boosted", "against": "standard"}
+EMPTY: dict[str, Any] = {
+    "ledger": [], "tables": [], "figures": [], "inside": [], "explorer": None, "commands": "", "runs": [],
+    "gate_tokens": [], "examples": [], "refusals": [], "names": NAMES,
+}  # fmt: skip
+
+
+def write_report(out: Path) -> Path:
+    """Build OUT/report.html from what OUT holds."""
+    require(out.is_dir(), f"{out} is not a folder of results; boosted-attention reproduce --out {out} makes one")
+    preset = stored_preset(out)
+    found = reread(preset, out, any_version=True)  # it shows what made them
+    require(not found.outcome.remarks, "; ".join(found.outcome.remarks[:1]))
+    require(
+        bool(found.tables), f"{out} holds no complete experiment; boosted-attention reproduce --out {out} makes some"
+    )
+    path = out / NAME
+    write_atomically(path, report_page(found, preset))
+    return path
+
+
+def report_page(found: Reproduction, preset: Preset) -> str:
+    """Claims, tables, figures, the inside of the rounds, the explorer, and what was run."""
+    shown = {name: found.tables[name] for name in EXPERIMENTS if name in found.tables}
+    counts = Counter(judged.verdict for judged in found.ledger)
+    context: dict[str, Any] = {
+        "title": "Gradient boosting within a single attention layer: what holds",
+        "subtitle": f"Every claim, table and figure of the paper, computed with preset {preset.name}, beside the "
+        "paper's own numbers.",
+        "ledger": [claim_row(judged, shown, preset) for judged in found.ledger],
+        "counts": ledger.counts(found.ledger),
+        "verdicts": [(verdict, counts[verdict]) for verdict in VERDICTS],
+        "sections": sorted({judged.claim.section for judged in found.ledger}, key=section_order),
+        "tables": [table_context(name, table, preset) for name, table in shown.items()],
+        "figures": [figure_context(figure) for figure in all_figures(found, preset)],
+        "commands": "\n".join(command(name, preset) for name in shown),
+        **what_was_run(found, shown, preset),
+    }
+    analysis = first_analysis(found, preset)
+    if analysis is not None:
+        corpus, seed = preset.text.corpora[0], preset.text.seeds[0]
+        context |= inside_context(analysis, NAMES)
+        context["inside_note"] = (
+            f"One trained pair, boosted and standard, seed {seed}, on {corpus}; the table above has all seeds."
+        )
+        context["explorer_note"] = f"The text is from the test split of {corpus}; both models trained on the same data."
+    return render(context)
+
+
+def first_analysis(found: Reproduction, preset: Preset) -> dict[str, Any] | None:
+    """The one that is shown in full: the first seed's, on the first corpus."""
+    if "analysis" not in found.tables:
+        return None
+    return found.outcome.result(analyses(preset, preset.text.corpora[0])[preset.text.seeds[0]])
+
+
+def reproduction_figures(found: Reproduction, preset: Preset) -> tuple[list[Figure], list[Figure]]:
+    """The experiments' figures, and those of the analysis."""
+    analysis = first_analysis(found, preset)
+    return all_figures(found, preset), [] if analysis is None else inside_figures(analysis)
+
+
+def analysis_page(analysis: Mapping[str, Any], names: Mapping[str, str], about: Mapping[str, str]) -> str:
+    """The inside of one run: figures, examples and the explorer."""
+    context = {
+        "title": f"Inside the rounds of {names['model']}",
+        "subtitle": "Gates, entropy, hull distance, importance and dynamics, and every token of a text.",
+        **inside_context(analysis, names),
+        "inside_note": f"{analysis['sequences']} sequences of {analysis['length']} tokens.",
+        "explorer_note": "",
+        "about": list(about.items()),
+        "configuration": "",
+    }
+    return render(context)
+
+
+def render(context: Mapping[str, Any]) -> str:
+    here = files("boosted_attention.report")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
+    picture = base64.b64encode((here / "boosting.svg").read_bytes()).decode()
+    own = {
+        "style": Markup((here / "page.css").read_text(encoding="utf-8")),
+        "script": Markup((here / "page.js").read_text(encoding="utf-8")),
+        "architecture": Markup(
+            f'<img alt="One boosted layer: round 0 estimates, round 1 attends to the residual and corrects through a '
+            f'gate" src="data:image/svg+xml;base64,{picture}">'
+        ),
+    }
+    return template.render({**EMPTY, **own, **context}) + "\n"
+
+
+def claim_row(judged: Judged, tables: Mapping[str, Table], preset: Preset) -> dict[str, Any]:
+    claim, ours = judged.claim, judged.ours
+    told = None
+    if ours is not None:
+        spread = f", standard deviation {ours.std:.4g} over {ours.n} seeds" if ours.n > 1 else ""
+        told = f"{ours.mean:.6g} [{ours.low:.6g}, {ours.high:.6g}]{spread}" if ours.n > 1 else f"{ours.mean:.6g}"
+    table = tables.get(claim.experiment)
+    return {
+        "id": claim.id,
+        "section": claim.section,
+        "shown_section": ledger.section(judged),
+        "sentence": claim.sentence,
+        "paper": claim.paper,
+        "ours": ledger.shown(judged),
+        "verdict": judged.verdict,
+        "scale": judged.scale or ("" if ours is None else "paper's"),
+        "criterion": str(claim.criterion),
+        "quantity": claim.quantity.replace(" | ", ", "),
+        "experiment": claim.experiment,
+        "table": None if table is None else table.title,
+        "estimate": told,
+        "command": command(claim.experiment, preset),
+    }
+
+
+def section_order(section: str) -> tuple:
+    return tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in section.split("."))
+
+
+def command(name: str, preset: Preset) -> str:
+    """How to compute an experiment's table again."""
+    words = ["boosted-attention", "reproduce", name, "--preset", preset.name]
+    usual = PRESETS.get(preset.name, preset)
+    if preset.seeds != usual.seeds:
+        words += ["--seeds", str(preset.seeds)]
+    if preset.text.corpora != usual.text.corpora:
+        words += [word for corpus in preset.text.corpora for word in ("--corpus", corpus)]
+    return shlex.join(words)
+
+
+def table_context(name: str, table: Table, preset: Preset) -> dict[str, Any]:
+    precision = table.precision
+    rows = [
+        (
+            label.replace(" | ", ", "),
+            [
+                cell and {"ours": interval(cell.ours, precision), "paper": cell.paper is not None and f"{cell.paper:g}"}
+                for cell in cells
+            ],
+        )
+        for label, cells in table.rows.items()
+    ]
+    comparisons = [
+        (
+            c.label.replace(" | ", ", "),
+            interval(c.difference, precision),
+            "" if c.p_holm is None else f"{c.p_holm:.2g}",
+            "" if c.paper is None else f"{c.paper:+.3g}",
+            "" if c.seeds_needed is None else str(c.seeds_needed),
+        )
+        for c in table.comparisons
+    ]
+    notes = [*table.notes, *([] if table.scale is None else [f"Scale: {table.scale}, smaller than the paper's."])]
+    return {
+        "name": name, "title": table.title, "columns": table.columns, "rows": rows, "comparisons": comparisons,
+        "notes": notes, "command": command(name, preset),
+    }  # fmt: skip
+
+
+def figure_context(figure: Figure) -> dict[str, Any]:
+    panels = [Markup(panel) for panel in svg.draw(figure)]  # its texts are escaped where it is drawn
+    return {
+        "name": figure.name, "title": figure.title, "caption": figure.caption, "legend": names(figure),
+        "panels": panels,
+    }  # fmt: skip
+
+
+def inside_context(analysis: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
+    """What one analysis shows."""
+
+    def tokens(rows: Sequence[Sequence[Any]]) -> str:
+        return ", ".join(f"{visible(text)} {mean:.2f}" for text, mean, _ in rows)
+
+    hull = analysis["hull"]["model"]["refused"]
+    context = {
+        "inside": [figure_context(figure) for figure in inside_figures(dict(analysis), called["against"])],
+        "names": called,
+        "refusals": [] if hull is None else [hull],
+        "gate_tokens": [
+            {
+                "layer": row["layer"],
+                "widest": tokens(row["widest_tokens"]),
+                "narrowest": tokens(row["narrowest_tokens"]),
+            }
+            for row in analysis["gates"]
+            if row["round"] == 1
+        ],
+    }
+    found = analysis["corrections"]
+    if found is not None:
+        gain = found["gain"]
+        context["examples_note"] = (
+            f"Over {found['tokens']:,} tokens {100 * found['share_better']:.1f} % have a lower loss; the mean gain is "
+            f"{gain['mean']:.4f} nats [{gain['low']:.4f}, {gain['high']:.4f}]. Extremes are not typical."
+        )
+        context["examples"] = [
+            {
+                "kind": kind,
+                "context": "".join(e["context"]),
+                "target": visible(e["target"]),
+                **{side: f"{visible(e[side]['top'][0][0])} ({e[side]['loss']:.2f})" for side in ("model", "against")},
+            }
+            for kind, examples in (("gain", found["gains"]), ("loss", found["losses"]))
+            for e in examples
+        ]
+    if analysis["explorer"] is not None:
+        context["explorer"] = as_script({**analysis["explorer"], "names": dict(called)})
+    return context
+
+
+def as_script(value: Any) -> Markup:
+    """JSON that is safe inside a script element, whatever its texts say."""
+    text = json.dumps(value, separators=(",", ":"), sort_keys=True)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def what_was_run(found: Reproduction, shown: Mapping[str, Table], preset: Preset) -> dict[str, Any]:
+    """Versions, data, seeds and durations, from the records themselves."""
+    runs = [run for run in all_runs(list(shown), preset) if run.key in found.outcome.records]
+    records = [found.outcome.records[run.key] for run in runs]
+    versions = sorted({", ".join(f"{k} {v}" for k, v in sorted(r["versions"].items())) for r in records})
+    results = [r["result"] for r in records if isinstance(r["result"], dict)]
+    data = sorted({str(result["data"]) for result in results if "data" in result})
+    commits = sorted({r["commit"][:12] for r in records if r["commit"]})
+    about = [
+        ("Preset", preset.name),
+        ("Seeds of the retrieval task", f"0 to {preset.seeds - 1}; {preset.long_seeds} in the long controls"),
+        ("Seeds of the language models", ", ".join(map(str, preset.text.seeds))),
+        ("Text", ", ".join(preset.text.corpora)),
+        ("Data fingerprints", ", ".join(data) or "none"),
+        ("Versions", "; ".join(versions)),
+        ("Commits (+: with changes)", ", ".join(commits) or "none"),
+        ("Time on one core", duration(sum(r["seconds"] for r in records))),
+        ("Experiments", ", ".join(f"{name} ({experiment(name).TITLE})" for name in shown)),
+    ]
+    listed = [
+        {"label": r["label"], "key": run.key, "seconds": f"{r['seconds']:.1f}", "commit": (r["commit"] or "")[:12]}
+        for run, r in zip(runs, records, strict=True)
+    ]
+    return {"about": about, "runs": listed, "configuration": json.dumps(asdict(preset), indent=1)}
+
+
+def duration(seconds: float) -> str:
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
