@@ -268,4 +268,5 @@ def draw_examples(analysis: Analysis, against: str) -> Figure | None:
 def visible(text: str) -> str:
     """A token with its blanks to be seen."""
     shown = text.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣")
+    shown = "".join(c if c.isprintable() else "·" for c in shown)
     return shown if len(shown) <= 12 else shown[:11] + "…"

@@ -81,10 +81,10 @@ document.addEventListener("pointerover", event => {
 
   const text = root.querySelector(".text");
   const buttons = tokens.map((token, i) => {
-    const button = make("button", { type: "button", tabIndex: -1, title: `token ${i}` }, /\n/.test(token) ? token.replace(/\n/g, "⏎\n") : token || "∅");
+    const button = make("button", { type: "button", tabIndex: -1, title: `token ${i}` }, token.replace(/\n/g, "⏎") || "∅");
     if (i > last) button.disabled = true;
     button.addEventListener("click", () => select(i));
-    text.append(button);
+    text.append(button, token.includes("\n") ? "\n" : "");
     return button;
   });
 

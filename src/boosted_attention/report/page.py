@@ -276,7 +276,7 @@ def what_was_run(found: Reproduction, shown: Mapping[str, Table], preset: Preset
         {"label": r["label"], "key": run.key, "seconds": f"{r['seconds']:.1f}", "commit": (r["commit"] or "")[:12]}
         for run, r in zip(runs, records, strict=True)
     ]
-    return {"about": about, "runs": listed, "configuration": json.dumps(asdict(preset), indent=1)}
+    return {"about": about, "runs": listed, "configuration": json.dumps(asdict(preset), indent=1, sort_keys=True)}
 
 
 def duration(seconds: float) -> str:

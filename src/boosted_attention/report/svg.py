@@ -38,11 +38,11 @@ def draw_panel(panel: Panel, legend: list[str], title: str) -> str:
     ]
     if panel.title:
         parts.append(f'<text class="name" x="{LEFT}" y="16">{escape(panel.title)}</text>')
-    for value in ticks(y_low, y_high):
+    for value, label in labelled(ticks(y_low, y_high)).items():
         y = at_y(value)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{shown(value)}</text>')
-    across = panel.ticks or {value: shown(value) for value in ticks(x_low, x_high)}
+        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+    across = panel.ticks or labelled(ticks(x_low, x_high))
     for value, label in across.items():
         x, y = at_x(value), height - bottom + 16
         turn = f' text-anchor="end" transform="rotate(-45 {x:.1f} {y})"' if slanted else ' text-anchor="middle"'
@@ -55,7 +55,9 @@ def draw_panel(panel: Panel, legend: list[str], title: str) -> str:
     for name, value in panel.marks.items():
         x = at_x(value)
         parts.append(f'<path class="level" d="M{x:.1f} {TOP}V{height - bottom}"/>')
-        parts.append(f'<text class="tick" x="{x + 4:.1f}" y="{TOP + 10}">{escape(name)}</text>')
+        right = x > (LEFT + WIDTH) / 2  # the text goes where there is room
+        place = f'x="{x - 5:.1f}" text-anchor="end"' if right else f'x="{x + 5:.1f}"'
+        parts.append(f'<text class="tick" {place} y="{(TOP + height - bottom) / 2:.1f}">{escape(name)}</text>')
     for series in panel.series:
         parts.append(draw_series(series, legend.index(series.name), panel, at_x, at_y))
     middle = (TOP + height - bottom) / 2
@@ -97,7 +99,7 @@ def draw_series(series: Series, index: int, panel: Panel, at_x, at_y) -> str:
 
 def describe(series: Series, i: int, panel: Panel) -> str:
     where = next((label for value, label in (panel.ticks or {}).items() if abs(value - series.x[i]) < 0.5), None)
-    where = shown(series.x[i]) if where is None else where
+    where = f"{series.x[i]:.6g}" if where is None else where
     text = f"{series.name}, {where}: {series.y[i]:.4g}"
     if series.low is not None and series.high is not None and series.high[i] > series.low[i]:
         text += f" [{series.low[i]:.4g}, {series.high[i]:.4g}]"
@@ -113,5 +115,8 @@ def ticks(low: float, high: float) -> list[float]:
     return [i * step for i in range(first, math.floor(high / step) + 1)]
 
 
-def shown(value: float) -> str:
-    return f"{value:.6g}" if abs(value) < 1e5 else f"{value:.3g}"
+def labelled(values: list[float]) -> dict[float, str]:
+    """Ticks with as many decimals as tell them apart."""
+    step = values[1] - values[0] if len(values) > 1 else 1.0
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    return {value: f"{value:.{decimals}f}" for value in values}

@@ -1,0 +1,128 @@
+"""The page in a real browser: Debian's chromium, driven by playwright."""
+
+import shutil
+
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt install chromium)")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        started = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(params=[(1280, 900), (390, 844)], ids=["desktop", "phone"])
+def page(browser, made_report, request):
+    """Opened from disk; any request, console message or error fails the test."""
+    width, height = request.param
+    context = browser.new_context(viewport={"width": width, "height": height})
+    opened, seen = context.new_page(), []
+    opened.on("console", lambda message: seen.append(f"console: {message.text}"))
+    opened.on("pageerror", lambda error: seen.append(f"error: {error}"))
+    opened.on("dialog", lambda dialog: seen.append(f"dialog: {dialog.message}"))
+    address = (made_report / "report.html").as_uri()
+    opened.on("request", lambda r: None if r.url == address or r.url.startswith("data:") else seen.append(r.url))
+    opened.goto(address)
+    yield opened
+    assert seen == []
+    context.close()
+
+
+def test_it_fits_the_screen(page):
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for text in ("Which claims hold", "Tables, beside the paper's", "Figures", "Round explorer", "What was run"):
+        assert page.get_by_role("heading", name=text, exact=True).count() == 1
+
+
+def test_claims_are_filtered_and_open(page):
+    shown = page.locator(".claims details:not(.hidden)")
+    total = shown.count()
+    assert page.locator("#count").inner_text() == f"{total} of {total} shown"
+    button = page.locator('[data-filter="reproduced"]')
+    number = int(button.inner_text().split("(")[1].rstrip(")"))
+    button.click()
+    assert shown.count() == total - number
+    assert button.get_attribute("aria-pressed") == "false"
+    button.click()
+    page.locator("#section").select_option("6.4")
+    assert 0 < shown.count() < total
+    assert set(shown.evaluate_all("all => all.map(one => one.dataset.section)")) == {"6.4"}
+    page.locator("#section").select_option("")
+    page.locator("#words").fill("hopfield")
+    assert 0 < shown.count() < total
+    first = shown.first
+    assert not first.locator(".evidence").is_visible()
+    first.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert first.locator(".evidence").is_visible()
+    assert "Decided by" in first.inner_text()
+
+
+def test_legends_switch_series(page):
+    figure = page.locator("#figure-rounds")
+    button = figure.locator(".legend button").first
+    series = figure.locator('[data-series="0"]').first
+    assert series.is_visible()
+    button.click()
+    assert not series.is_visible()
+    button.click()
+    assert series.is_visible()
+    figure.locator("circle").first.hover(force=True)
+    assert "95 % interval" in page.locator("#tip").inner_text()
+
+
+def test_the_explorer_by_click_and_by_key(page):
+    explorer = page.locator("#explorer")
+    current = explorer.locator('[aria-current="true"]')
+    tokens = explorer.locator(".text button")
+    tokens.nth(5).click()
+    assert current.count() == 1
+    said = explorer.locator(".said")
+    assert "(token 5)" in said.inner_text()
+    for key, token in (
+        ("ArrowRight", 6),
+        ("ArrowLeft", 5),
+        ("ArrowDown", 15),
+        ("Home", 0),
+        ("ArrowLeft", 0),
+        ("End", 15),
+    ):
+        page.keyboard.press(key)
+        assert f"(token {token})" in said.inner_text()
+    assert page.evaluate("document.activeElement === document.querySelector('#explorer [aria-current]')")
+    explorer.locator(".back").click()
+    assert "(token 14)" in said.inner_text()
+    layers, maps = explorer.locator(".maps .layer"), explorer.locator(".maps svg")
+    assert layers.count() == 2
+    assert maps.count() == 6  # standard, round 0 and round 1 in each
+    assert maps.first.locator("rect").count() == 15
+    assert "gate 0." in layers.first.inner_text()
+    assert "residual norm" in layers.first.inner_text()
+    assert explorer.locator(".both tr").count() == 10
+    before = tokens.nth(3).get_attribute("style")
+    explorer.locator("select").select_option("0,0")
+    assert tokens.nth(3).get_attribute("style") != before
+
+
+def test_what_the_explorer_shows_is_the_analysis(page, made_report):
+    import json
+
+    results = json.loads((made_report / "results.json").read_text())
+    analysis = next(
+        r["result"] for r in results.values() if isinstance(r["result"], dict) and r["result"].get("explorer")
+    )
+    tokens = page.locator("#explorer .text button")
+    assert tokens.count() == len(analysis["explorer"]["tokens"])
+    tokens.nth(7).click()
+    model, against = (analysis["explorer"][side]["loss"][7] for side in ("model", "against"))
+    said = page.locator("#explorer .said").inner_text()
+    assert f"boosted loses {model:.3f} nats, standard {against:.3f}" in said
+    gate = analysis["explorer"]["model"]["layers"][1][1]["gate"][7]
+    assert f"gate {gate:.3f}" in page.locator("#explorer .maps .layer").nth(1).inner_text()

@@ -1,0 +1,145 @@
+"""The page: whole, the same every time, and safe whatever the texts say."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from boosted_attention.cli.main import main
+from boosted_attention.lab.claims import CLAIMS
+from boosted_attention.lab.presets import PRESETS
+from boosted_attention.lab.reproduce import reproduce
+from boosted_attention.report.chart import Figure, Panel, Series, bounds, measured, names
+from boosted_attention.report.page import command, report_page, section_order, write_report
+from boosted_attention.report.svg import draw, ticks
+from boosted_attention.statistics import estimate
+from tests.report.made import EXPERIMENTS, HOSTILE
+from tests.test_language_cli import refused
+
+
+@pytest.fixture(scope="module")
+def page(made_report) -> str:
+    return (made_report / "report.html").read_text()
+
+
+def test_everything_is_there(page, made_report):
+    assert len(re.findall('<details data-verdict="', page)) == len(CLAIMS)
+    for name in EXPERIMENTS:
+        assert f'id="table-{name}"' in page
+    figures = ("architecture", "results", "rounds", "gates", "hull", "entropy", "examples", "convergence", "scaling")
+    for name in (*figures, "budget", "temperature", "importance", "dynamics", "specialisation"):
+        assert f'id="figure-{name}"' in page, name
+    for text in ("Round explorer", "What was run", "Data fingerprints", "boosted-attention reproduce lm-main"):
+        assert text in page
+    assert len(page) < 10e6
+
+
+def test_every_claims_verdict_and_number(page, made_report):
+    claims = json.loads((made_report / "claims.json").read_text())["claims"]
+    for row in claims:
+        entry = page[page.index(f'id="claim-{row["id"]}"') :]
+        entry = entry[: entry.index("</details>")]
+        assert f">{row['verdict']}</span>" in entry
+        assert row["criterion"].replace("'", "&#39;").replace(">", "&gt;") in entry
+
+
+def test_the_same_results_give_the_same_bytes(page, made_report, tmp_path):
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(made_report, copy, ignore=shutil.ignore_patterns("training*", "report.html", "figures"))
+    assert write_report(copy).read_text() == page
+
+
+def test_nothing_is_fetched_and_nothing_escapes(page):
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page)
+    assert "@import" not in page
+    assert "url(" not in page
+    assert "<img src=x" not in page  # of the text
+    assert "<b>" not in page  # of the file's name
+    assert "&lt;b&gt;" in page
+    inside = page[page.index('id="explorer-data">') :]
+    data = json.loads(inside[inside.index(">") + 1 : inside.index("</script>")])
+    assert any("<" in token for token in data["tokens"])
+    assert page.count("</script>") == 2
+
+
+def test_figures_are_files_too(made_report, tmp_path):
+    from boosted_attention.lab.reproduce import reread, stored_preset
+    from boosted_attention.report.files import write_figures
+    from boosted_attention.report.page import reproduction_figures
+
+    preset = stored_preset(made_report)
+    groups = reproduction_figures(reread(preset, made_report), preset)
+    figures = {figure.name: figure for group in groups for figure in group}
+    kept = {path.name for path in (made_report / "figures").iterdir()}
+    assert kept == {f"{name}.{suffix}" for name in figures for suffix in ("png", "svg")}
+    assert len(figures) >= 13
+    for path in write_figures([figures["examples"], figures["rounds"]], tmp_path):
+        assert path.read_bytes() == (made_report / "figures" / path.name).read_bytes()
+
+
+def test_a_report_of_a_part(made_report, tmp_path, text_file):
+    """Without language models there is no inside and no explorer, and the page says what was not run."""
+    preset = PRESETS["smoke"]
+    found = reproduce(["rounds"], preset, tmp_path, workers=1)
+    page = report_page(found, preset)
+    assert 'id="explorer"' not in page
+    assert 'id="inside"' not in page
+    assert "which was not run" in page
+    assert 'id="figure-rounds"' in page
+
+
+def test_commands_name_what_differs():
+    preset = PRESETS["cpu"].with_corpora(["text:a b.txt"]).with_seeds(5)
+    assert command("lm-main", preset) == (
+        "boosted-attention reproduce lm-main --preset cpu --seeds 5 --corpus 'text:a b.txt'"
+    )
+    assert command("rounds", PRESETS["quick"]) == "boosted-attention reproduce rounds --preset quick"
+
+
+def test_sections_are_in_the_papers_order():
+    assert sorted(["App. B", "6.4", "10.1", "6.3", "8"], key=section_order) == ["6.3", "6.4", "8", "10.1", "App. B"]
+
+
+def test_charts_hold_all_they_draw():
+    values = [estimate([1.0, 2.0, 3.0]), estimate([2.0, 2.5, 3.0])]
+    bars = measured("a < b", [0, 1], values, "bars")
+    panel = Panel(x_label="x & y", y_label="y", series=[bars, Series(name="c", x=[2], y=[-1.0])], levels={"l": 9.0})
+    x_low, x_high, y_low, y_high = bounds(panel)
+    assert x_low < -0.4
+    assert x_high > 2
+    assert y_low < min(-1.0, values[0].low)
+    assert y_high > 9.0
+    (svg,) = draw(Figure(name="f", title="t", caption="", panels=[panel]))
+    assert "a &lt; b, 0: 2 [" in svg
+    assert "x &amp; y" in svg
+    assert svg.count("<rect") == 2
+    assert names(Figure(name="f", title="t", caption="", panels=[panel, panel])) == ["a < b", "c"]
+    assert ticks(0.0, 1.0) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert ticks(-3.0, 12.0)[0] == 0
+
+
+def test_report_refusals(tmp_path, made_report, capsys):
+    assert "is not a folder of results" in refused(["report", tmp_path / "nowhere"], capsys)
+    assert "holds no complete experiment" in refused(["report", tmp_path], capsys)
+    copy = tmp_path / "damaged"
+    shutil.copytree(made_report, copy, ignore=shutil.ignore_patterns("training*", "report.html"))
+    result = next(copy.glob("runs/train_model-*/result.json"))
+    whole = result.read_text()
+    result.write_text(whole[:100])
+    assert f"{result} is damaged JSON" in refused(["report", copy], capsys)
+    result.write_text(whole.replace('"perplexity"', '"perplexitx"', 1))
+    assert f"{result} is damaged" in refused(["report", copy], capsys)
+    (copy / "claims.json").write_text("{")
+    assert "claims.json is damaged" in refused(["report", copy], capsys)
+    assert not (copy / "report.html").exists()
+
+
+def test_report_says_where_it_is(made_report, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(made_report, copy, ignore=shutil.ignore_patterns("training*", "report.html"))
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(copy)])
+    assert stop.value.code == 0
+    assert str(copy / "report.html") in capsys.readouterr().out
+    assert "alert(1)" in HOSTILE
