@@ -170,6 +170,7 @@ class LanguageModelConfig:
         return cls(**values)
 
 
+@lru_cache(maxsize=1024)
 def check_attention(config: LanguageModelConfig) -> None:
     """Every option of the attention is checked by the layer itself, once for each kind of layer."""
     from boosted_attention.model.blocks import make_attention
