@@ -40,3 +40,4 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.layers
 	$(BIN)/python -m benchmarks.retrieval
 	$(BIN)/python -m benchmarks.language
+	$(BIN)/python -m benchmarks.hull
