@@ -41,6 +41,7 @@ def runs(tmp_path_factory, text_file):
         "boosted": train(base / "boosted", text_file),
         "standard": train(base / "standard", text_file, "--attention", "standard"),
         "elsewhere": train(base / "elsewhere", other, "--tokenizer", str(base / "boosted" / "tokenizer.json")),
+        "some": train(base / "some", text_file, "--n-layers", "3", "--boosted-layers", "1"),
         "vocabulary": train(base / "vocabulary", text_file, "--vocab-size", "320"),
     }
 
@@ -54,7 +55,7 @@ def test_it_writes_what_it_finds(runs, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "layer 1: mean gate 0." in printed
     assert "layers worth boosting: [" in printed
-    assert "gain over standard: " in printed
+    assert "gain over standard, nats per token: " in printed
     found = json.loads((out / "analysis.json").read_text())
     assert found["names"] == {"model": "boosted", "against": "standard"}
     assert [row["step"] for row in found["training"]] == [0, 2, 4]
@@ -75,6 +76,31 @@ def test_alone_and_on_another_corpus(runs, tmp_path, capsys):
     found = json.loads((tmp_path / "out" / "analysis.json").read_text())
     assert found["length"] == 8
     assert found["corrections"] is None
+
+
+def test_only_some_layers_boosted_against_a_boosted_run(runs, tmp_path, capsys):
+    """Runs of one kind go by their names, and every round of the other model is shown."""
+    with pytest.raises(SystemExit) as stop:
+        main(["analyze", str(runs["some"]), "--against", str(runs["boosted"]), "--sequences", "3", "--pairs", "6",
+              "--out", str(tmp_path)])  # fmt: skip
+    assert stop.value.code == 0
+    found = json.loads((tmp_path / "analysis.json").read_text())
+    assert found["names"] == {"model": "some", "against": "boosted"}
+    assert found["rounds"] == [1, 2, 1]
+    page = (tmp_path / "analysis.html").read_text()
+    assert 'id="figure-hull"' in page
+    assert "boosted, round 1" in page
+    assert "Where some gains and where it loses most against boosted" in page
+    assert "layer 1: mean gate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("damage", ['{"step": 4, "rounds": []}', '{"step": 4, "rounds": [{"left": null}]}', "\udcff"])
+def test_damaged_metrics_are_left_out(runs, tmp_path, damage):
+    run = tmp_path / "run"
+    shutil.copytree(runs["boosted"], run)
+    with (run / "metrics.jsonl").open("a", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(damage + "\n")
+    assert [row["step"] for row in dynamics_of(run)] == [0, 2, 4]
 
 
 def test_refusals(runs, tmp_path, capsys):
@@ -102,3 +128,10 @@ def test_refusals(runs, tmp_path, capsys):
     assert "tokenizer.json has 320 tokens, the checkpoint 300" in complaint(other)
     (tmp_path / "file").write_text("")
     assert "is a file; give a folder" in refused(["analyze", boosted, "--out", tmp_path / "file"], capsys)
+    assert "cannot be written to" in refused(["analyze", boosted, "--out", tmp_path / "file" / "below"], capsys)
+    (tmp_path / "odd" / "analysis.json").mkdir(parents=True)
+    (tmp_path / "odd" / "figures").write_text("")
+    assert "analysis.json is a folder there" in refused(["analyze", boosted, "--out", tmp_path / "odd"], capsys)
+    (tmp_path / "odd" / "analysis.json").rmdir()
+    assert "figures is a file there" in refused(["analyze", boosted, "--out", tmp_path / "odd"], capsys)
+    assert [path.name for path in (tmp_path / "odd").iterdir()] == ["figures"]

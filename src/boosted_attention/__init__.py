@@ -1,5 +1,7 @@
 """Attention layers that correct their own errors: gradient boosting within a single layer."""
 
+from typing import TYPE_CHECKING
+
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.attention.catalog import attention_layer, list_attention
 from boosted_attention.attention.differential import DifferentialAttention
@@ -15,7 +17,20 @@ from boosted_attention.attention.twicing import TwicingAttention
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.language_model import LanguageModel
 
+if TYPE_CHECKING:
+    from boosted_attention.pretrained.conversion import boost, unboost
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """boost and unboost need transformers, which is loaded when they are asked for."""
+    if name in ("boost", "unboost"):
+        from boosted_attention.pretrained import conversion
+
+        return getattr(conversion, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "AttentionLayer",
@@ -33,8 +48,10 @@ __all__ = [
     "StandardAttention",
     "TwicingAttention",
     "attention_layer",
+    "boost",
     "capture",
     "disable_rounds",
     "list_attention",
     "padding_mask",
+    "unboost",
 ]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from boosted_attention.names import InputError, require
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -27,3 +30,29 @@ def write_json(path: Path, data: Any) -> None:
 def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def require_folder(out: Path, files: Sequence[str], folders: Sequence[str] = (), option: str = "--out") -> None:
+    """Raise InputError unless these files and folders can be written under ``out``."""
+    require(not out.exists() or out.is_dir(), f"{option} {out} is a file; give a folder")
+    for name in files:
+        require(
+            not (out / name).is_dir(), f"{option} {out}: {name} is a folder there; give another folder or remove it"
+        )
+    for name in folders:
+        require(
+            not (out / name).exists() or (out / name).is_dir(),
+            f"{option} {out}: {name} is a file there; give another folder or remove it",
+        )
+    made = [path for path in (out, *out.parents) if not path.exists()]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"{option} {out} cannot be written to: {error.strerror}") from None
+    finally:
+        for path in made:  # nothing is left behind by a look
+            if path.is_dir():
+                path.rmdir()

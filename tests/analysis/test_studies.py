@@ -241,7 +241,7 @@ def test_rows_are_drawn_once_each_and_the_same_every_time():
     assert len(set(rows[:, 0].tolist())) == 20
     assert bool((rows.diff(dim=1) == 1).all())
     assert draw_rows(tokens[:21], 9, 20).shape == (2, 10)
-    with pytest.raises(ValueError, match="9 tokens; the analysis needs at least 10"):
+    with pytest.raises(ValueError, match="9 tokens; sequences of 9 need at least 10"):
         draw_rows(tokens[:9], 9, 20)
 
 
@@ -249,7 +249,9 @@ def test_histogram_and_rounding():
     histogram = Histogram(0.0, 1.0, 4)
     histogram.add(torch.tensor([-1.0, 0.1, 0.3, 0.99, 2.0]))
     assert histogram.result()["share"] == pytest.approx([0.4, 0.2, 0, 0.4])
-    assert rounded({"a": [1.23456789, float("nan"), 3, "x"]}) == {"a": [1.23457, None, 3, "x"]}
+    assert rounded({"a": [1.23456789, None, 3, "x"]}) == {"a": [1.23457, None, 3, "x"]}
+    with pytest.raises(ValueError, match="infinite or NaN"):
+        rounded([{"a": float("nan")}])
 
 
 class Wrapped(nn.Module):

@@ -19,6 +19,7 @@ from boosted_attention.lab.experiments import (
     lm_pareto,
     lm_scale,
 )
+from boosted_attention.lab.experiments import analysis as lm_analysis
 from boosted_attention.lab.experiments.text import main_arms, read, require_alike, scale_of, short, stands_for
 from boosted_attention.lab.language import (
     DEFAULTS,
@@ -32,6 +33,7 @@ from boosted_attention.lab.language import (
 from boosted_attention.lab.matching import matched
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import all_runs, reproduce, reread
+from boosted_attention.lab.runs import checksum
 from boosted_attention.lab.shipped import BEGIN, END, into, shipped
 from boosted_attention.lab.table import Comparison, Table
 from boosted_attention.lab.verdicts import Criterion
@@ -346,7 +348,7 @@ def test_slopes_and_fronts():
 
 
 def test_by_default_the_synthetic_half_and_the_main_table():
-    assert [name for name in DEFAULT if name in TEXT] == ["lm-main"]
+    assert [name for name in DEFAULT if name in TEXT] == ["lm-main", "analysis"]
 
 
 def refused(args, capsys) -> str:
@@ -414,6 +416,28 @@ def test_seeds_can_be_more_than_the_presets():
     assert PRESETS["quick"].with_seeds(3).text.seeds == (42, 123, 1000)
     assert Preset.from_dict(json.loads(json.dumps(vars(PRESETS["smoke"]), default=vars))) == PRESETS["smoke"]
     assert len(all_runs(["lm-main"], PRESETS["quick"])) == 8
+
+
+def test_weights_that_are_gone_are_trained_again(preset, tmp_path):
+    """And an analysis is made of the same model as before, or not at all."""
+    one = preset.with_seeds(1)
+    reproduce(["analysis"], one, tmp_path, workers=2)
+    run = lm_analysis.needed(one)[0]
+    path = tmp_path / "runs" / run.key / "result.json"
+    before = path.read_text()
+    for checkpoints in tmp_path.glob("runs/train_model-*/training/checkpoints"):
+        shutil.rmtree(checkpoints)
+    path.unlink()
+    assert not reproduce(["analysis"], one, tmp_path, workers=2).outcome.failures
+    assert json.loads(path.read_text())["result"] == json.loads(before)["result"]
+    boosted = tmp_path / "runs" / run.after[0] / "result.json"
+    record = json.loads(boosted.read_text())
+    record["result"]["test"]["loss"] += 1.0
+    boosted.write_text(json.dumps({**record, "sha256": checksum(record["result"])}))
+    shutil.rmtree(boosted.parent / "training")
+    path.unlink()
+    failures = reproduce(["analysis"], one, tmp_path, workers=2).outcome.failures
+    assert "came out otherwise" in next(iter(failures.values()))
 
 
 def test_no_width_may_take_the_time_of_a_boosted_step(smoke, preset):

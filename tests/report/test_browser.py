@@ -100,8 +100,8 @@ def test_the_explorer_by_click_and_by_key(page):
     explorer.locator(".back").click()
     assert "(token 14)" in said.inner_text()
     layers, maps = explorer.locator(".maps .layer"), explorer.locator(".maps svg")
-    assert layers.count() == 2
-    assert maps.count() == 6  # standard, round 0 and round 1 in each
+    assert layers.count() == 4
+    assert maps.count() == 12  # standard, round 0 and round 1 in each
     assert maps.first.locator("rect").count() == 15
     assert "gate 0." in layers.first.inner_text()
     assert "residual norm" in layers.first.inner_text()
@@ -123,6 +123,6 @@ def test_what_the_explorer_shows_is_the_analysis(page, made_report):
     tokens.nth(7).click()
     model, against = (analysis["explorer"][side]["loss"][7] for side in ("model", "against"))
     said = page.locator("#explorer .said").inner_text()
-    assert f"boosted loses {model:.3f} nats, standard {against:.3f}" in said
+    assert f"boosted has a loss of {model:.3f} nats, standard of {against:.3f}" in said
     gate = analysis["explorer"]["model"]["layers"][1][1]["gate"][7]
     assert f"gate {gate:.3f}" in page.locator("#explorer .maps .layer").nth(1).inner_text()

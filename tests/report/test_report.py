@@ -14,7 +14,7 @@ from boosted_attention.report.chart import Figure, Panel, Series, bounds, measur
 from boosted_attention.report.page import command, report_page, section_order, write_report
 from boosted_attention.report.svg import draw, ticks
 from boosted_attention.statistics import estimate
-from tests.report.made import EXPERIMENTS, HOSTILE
+from tests.report.made import EXPERIMENTS
 from tests.test_language_cli import refused
 
 
@@ -130,9 +130,26 @@ def test_report_refusals(tmp_path, made_report, capsys):
     assert f"{result} is damaged JSON" in refused(["report", copy], capsys)
     result.write_text(whole.replace('"perplexity"', '"perplexitx"', 1))
     assert f"{result} is damaged" in refused(["report", copy], capsys)
-    (copy / "claims.json").write_text("{")
-    assert "claims.json is damaged" in refused(["report", copy], capsys)
+    claims = (copy / "claims.json").read_text()
+    for damaged in ("{", claims.replace('"steps": 2', '"steps": "x"', 1), claims.replace('"mini"', '"mimi"', 1)):
+        assert damaged != claims
+        (copy / "claims.json").write_text(damaged)
+        assert "claims.json is damaged" in refused(["report", copy], capsys)
     assert not (copy / "report.html").exists()
+
+
+def test_a_report_that_cannot_be_written(made_report, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(made_report, copy, ignore=shutil.ignore_patterns("training*", "report.html"))
+    (copy / "report.html").mkdir()
+    assert "report.html is a folder there" in refused(["report", copy], capsys)
+
+
+def test_what_is_not_judged_says_why(page):
+    entry = page[page.index('id="claim-gate-layer-1"') :]
+    entry = entry[: entry.index("</details>")]
+    assert "Not judged" in entry
+    assert "--preset paper" in entry
 
 
 def test_report_says_where_it_is(made_report, tmp_path, capsys):
@@ -142,4 +159,3 @@ def test_report_says_where_it_is(made_report, tmp_path, capsys):
         main(["report", str(copy)])
     assert stop.value.code == 0
     assert str(copy / "report.html") in capsys.readouterr().out
-    assert "alert(1)" in HOSTILE

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.analysis.survey import Progress, logits_of, token_losses_of
+from boosted_attention.analysis.survey import Progress, logits_of, losses_by_row
 from boosted_attention.attention.trace import capture
 from boosted_attention.statistics import estimate
 
@@ -21,17 +21,17 @@ QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 @torch.no_grad()
 def corrections(
-    model: nn.Module, against: nn.Module, rows: Tensor, vocabulary: Sequence[str], *, progress: Progress | None = None
+    model: nn.Module,
+    against: nn.Module,
+    rows: Tensor,
+    vocabulary: Sequence[str],
+    *,
+    progress: Progress = lambda fraction: None,
 ) -> dict[str, Any]:
     """Per token of rows (n, T + 1): loss of ``against`` minus loss of ``model``; a gain is positive."""
-    device = next(model.parameters()).device
-    parts = []
-    for i, row in enumerate(rows):
-        mine, theirs = (token_losses_of(m, row[None].to(device)).cpu() for m in (model, against))
-        parts.append(torch.stack([mine, theirs], dim=-1))  # (1, T, 2)
-        if progress is not None:
-            progress((i + 1) / len(rows))
-    losses = torch.cat(parts)  # (n, T, 2)
+    mine = losses_by_row(model, rows, lambda f: progress(f / 2))
+    theirs = losses_by_row(against, rows, lambda f: progress((1 + f) / 2))
+    losses = torch.stack([mine, theirs], dim=-1)  # (n, T, 2)
     gain = (losses[..., 1] - losses[..., 0]).double()  # (n, T)
     per_row = estimate(gain.mean(dim=1).tolist())
     chosen = {"gains": extremes(gain), "losses": extremes(-gain)}

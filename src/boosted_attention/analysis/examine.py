@@ -94,13 +94,12 @@ def measured_hull(model: nn.Module, rows: Tensor, pairs: int, progress: Progress
 def relations(found: dict[str, Any]) -> dict[str, float | None]:
     """Across layers: does a sharper correction have a wider gate, a wider gate a farther output, or more importance?
 
-    With a handful of layers these are weak evidence: four points rank alike by chance once in 24 times.
+    Sharpness is how much less entropy round 1 has than the other model's layer, so it needs one. With a handful of
+    layers all of these are weak evidence: four points rank alike by chance once in 24 times.
     """
     gate = by_layer(found["gates"], 1)
     related: dict[str, float | None] = {}
-    sharpness = {layer: -value for layer, value in by_layer(found["entropy"]["model"], 1).items()}
-    if found["entropy"]["ratios"] is not None:
-        sharpness = {row["layer"]: -row["percent"] for row in found["entropy"]["ratios"] if row["round"] == 1}
+    sharpness = {row["layer"]: -row["percent"] for row in found["entropy"]["ratios"] or [] if row["round"] == 1}
     related["sharpness and gate"] = across(sharpness, gate, correlation)
     hull = found["hull"]["model"]["layers"] or []
     distance = {row["layer"]: row["paper"]["boosted"]["mean"] for row in hull if "boosted" in row["paper"]}
@@ -112,7 +111,7 @@ def relations(found: dict[str, Any]) -> dict[str, float | None]:
 
 def across(a: dict[int, float], b: dict[int, float], measure: Any) -> float | None:
     both = sorted(a.keys() & b.keys())
-    return measure([a[i] for i in both], [b[i] for i in both]) if len(both) > 1 else None
+    return measure([a[i] for i in both], [b[i] for i in both]) if len(both) > 2 else None  # two points say nothing
 
 
 def named_tokens(gates: list[dict[str, Any]], vocabulary: Sequence[str]) -> list[dict[str, Any]]:

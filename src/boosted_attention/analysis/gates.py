@@ -17,6 +17,7 @@ from boosted_attention.attention.trace import LayerTrace
 
 BINS = 20
 OPEN = 0.5  # a gate above this lets most of the correction through
+SHOWN = 8  # tokens with the widest gates, and with the narrowest
 FEWEST = 5  # occurrences of a token before its mean gate is listed
 
 
@@ -47,13 +48,14 @@ class OneGate:
         self.by_token = torch.zeros(2, vocab_size, dtype=torch.float64)  # sum, count
 
     def add(self, ids: Tensor, gate: Tensor) -> None:
-        flat = gate.double().flatten(0, 1)  # (B*T, D)
+        gate = gate.cpu().double()  # (B, T, D)
+        flat = gate.flatten(0, 1)  # (B*T, D)
         self.dimensions.add(flat)
         self.squares.add(flat.square())
-        self.positions.add(gate.double().mean(dim=-1))  # (B, T)
+        self.positions.add(gate.mean(dim=-1))  # (B, T)
         self.opened.add((flat > OPEN).double())
         self.histogram.add(gate)
-        index, means = ids.flatten().cpu(), flat.mean(dim=-1).cpu()
+        index, means = ids.flatten().cpu(), flat.mean(dim=-1)
         self.by_token[0].index_add_(0, index, means)
         self.by_token[1].index_add_(0, index, torch.ones_like(means))
 
@@ -64,6 +66,7 @@ class OneGate:
         seen = torch.nonzero(count >= FEWEST).flatten()
         order = seen[(total[seen] / count[seen]).argsort(stable=True)].tolist()
         token = [(i, float(total[i] / count[i]), int(count[i])) for i in order]
+        shown = min(SHOWN, len(token) // 2)  # no token is among both
         return {
             "mean": float(per_dimension.mean()),
             "spread": float(per_dimension.std(correction=0)),  # over dimensions
@@ -72,6 +75,6 @@ class OneGate:
             "histogram": self.histogram.result(),
             "dimensions": per_dimension.tolist(),
             "positions": self.positions.value.tolist(),
-            "widest_tokens": [list(t) for t in reversed(token[-8:])],
-            "narrowest_tokens": [list(t) for t in token[:8]],
+            "widest_tokens": [list(t) for t in reversed(token[len(token) - shown :])],
+            "narrowest_tokens": [list(t) for t in token[:shown]],
         }

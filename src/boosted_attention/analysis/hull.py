@@ -32,11 +32,15 @@ PAIRS = 600  # (position, head) pairs per layer, as in the paper
 SEQUENCES = 30  # they are drawn from
 LONGEST = 64  # visible values at most, as in the paper
 OUTSIDE = 1e-8  # of the output's norm; what is nearer is inside up to rounding
+Measured = tuple[float, float, float, float]  # distance, relative, gap, whether few values are visible
 KINDS = ("boosted", "first estimate", "twicing", "random correction")
 
 
 def hull_distance(y: np.ndarray, points: np.ndarray) -> tuple[float, float]:
-    """Distance of y (d,) to conv(points (n, d)), and the duality gap that certifies it."""
+    """Distance of y (d,) to conv(points (n, d)), and the duality gap that certifies it.
+
+    The gap bounds how far the squared distance may be off, relative to the farthest point's.
+    """
     shifted = points - y  # (n, d)
     a = np.vstack([shifted.T, np.ones(len(points))])
     b = np.zeros(a.shape[0])
@@ -45,7 +49,9 @@ def hull_distance(y: np.ndarray, points: np.ndarray) -> tuple[float, float]:
     w = w / w.sum()
     offset = w @ shifted  # (d,)
     gradient = shifted @ offset
-    return float(np.linalg.norm(offset)), float(w @ gradient - gradient.min())
+    farthest = (shifted**2).sum(axis=1).max()
+    gap = (w @ gradient - gradient.min()) / farthest if farthest > 0 else 0.0
+    return float(np.linalg.norm(offset)), float(gap)
 
 
 def head_space_layers(model: nn.Module) -> list[AttentionLayer]:
@@ -71,10 +77,10 @@ def head_space_layers(model: nn.Module) -> list[AttentionLayer]:
 def average(r: RoundTrace, row: int, head: int) -> tuple[np.ndarray, np.ndarray]:
     """One head's causal attention matrix (T, T) and values (T, dh), recomputed in float64 from its projections."""
     group = r.q.shape[1] // r.k.shape[1]
-    q, k, v = (t[row, h].double() for t, h in ((r.q, head), (r.k, head // group), (r.v, head // group)))
+    q, k, v = (t[row, h].cpu().double() for t, h in ((r.q, head), (r.k, head // group), (r.v, head // group)))
     scores = r.scale * q @ k.T  # (T, T)
     hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
-    return scores.masked_fill(hidden, -torch.inf).softmax(dim=-1).cpu().numpy(), v.cpu().numpy()
+    return scores.masked_fill(hidden, -torch.inf).softmax(dim=-1).numpy(), v.numpy()
 
 
 def head_outputs(
@@ -87,7 +93,7 @@ def head_outputs(
     for r in rounds[1:]:
         assert r.gate is not None
         later, corrections = average(r, row, head)
-        gate = r.gate[row, :, head * d : (head + 1) * d].double().cpu().numpy() if r.gate.ndim else float(r.gate)
+        gate = r.gate[row, :, head * d : (head + 1) * d].cpu().double().numpy() if r.gate.ndim else float(r.gate)
         output = output + gate * (later @ corrections)
     noise = draw.standard_normal(first.shape)
     size = np.linalg.norm(output - first, axis=1, keepdims=True) / np.linalg.norm(noise, axis=1, keepdims=True)
@@ -103,10 +109,10 @@ def hull_study(
 ) -> list[dict[str, Any]]:
     """Distances per layer at the paper's positions, and at positions that see more values than dimensions."""
     layers = head_space_layers(model)
-    rows = rows[:SEQUENCES]
-    length = rows.shape[1] - 1
     draw = np.random.default_rng(seed)
-    found: list[dict[str, dict[str, list[tuple[float, float, float]]]]] = [{} for _ in layers]
+    rows = rows[np.sort(draw.permutation(len(rows))[:SEQUENCES])]
+    length = rows.shape[1] - 1
+    found: list[dict[str, dict[str, list[Measured]]]] = [{} for _ in layers]
     for n, row in enumerate(rows):
         with torch.no_grad(), capture(model) as traces:
             model(row[None, :-1].to(next(model.parameters()).device))
@@ -125,9 +131,9 @@ def hull_study(
                         for kind, output in outputs.items():
                             y = output[t - 1]
                             distance, gap = hull_distance(y, values[:t])
-                            kept.setdefault(where, {}).setdefault(kind, []).append(
-                                (distance, distance / max(float(np.linalg.norm(y)), 1e-300), gap)
-                            )
+                            relative = distance / max(float(np.linalg.norm(y)), 1e-300)
+                            one = (distance, relative, gap, float(t <= layer.config.d_head))
+                            kept.setdefault(where, {}).setdefault(kind, []).append(one)
         if progress is not None:
             progress((n + 1) / len(rows))
     return [
@@ -136,13 +142,14 @@ def hull_study(
     ]
 
 
-def summary(kinds: dict[str, list[tuple[float, float, float]]]) -> dict[str, Any]:
+def summary(kinds: dict[str, list[Measured]]) -> dict[str, Any]:
     described = {}
     for kind in KINDS:
         if kind in kinds:
-            distance, relative, gap = np.asarray(kinds[kind]).T
+            distance, relative, gap, few = np.asarray(kinds[kind]).T
             described[kind] = {
                 "n": len(distance),
+                "up_to_head_dim": float(few.mean()),  # share of pairs that see no more values than dimensions
                 "mean": float(distance.mean()),
                 "relative": float(relative.mean()),
                 "largest_relative": float(relative.max()),

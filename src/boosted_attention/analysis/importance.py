@@ -12,16 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.analysis.survey import Progress, token_losses_of
+from boosted_attention.analysis.survey import Progress, losses_by_row
 from boosted_attention.attention.switch import disable_rounds
 from boosted_attention.attention.trace import traced_layers
 from boosted_attention.statistics import estimate
 
-BATCH = 8
-
 
 @torch.no_grad()
-def importance(model: nn.Module, rows: Tensor, *, progress: Progress | None = None) -> dict[str, Any]:
+def importance(model: nn.Module, rows: Tensor, *, progress: Progress = lambda fraction: None) -> dict[str, Any]:
     """Loss on rows (n, T + 1), and how it changes without all corrections and without each layer's.
 
     Intervals are over sequences, paired; a layer is worth boosting where the whole interval is above zero.
@@ -32,12 +30,8 @@ def importance(model: nn.Module, rows: Tensor, *, progress: Progress | None = No
 
     def losses() -> Tensor:
         nonlocal done
-        device = next(model.parameters()).device
-        parts = [token_losses_of(model, rows[i : i + BATCH].to(device)).cpu() for i in range(0, len(rows), BATCH)]
-        done += 1
-        if progress is not None:
-            progress(done / total)
-        return torch.cat(parts).double().mean(dim=1)  # (n,)
+        start, done = done, done + 1
+        return losses_by_row(model, rows, lambda f: progress((start + f) / total)).double().mean(dim=1)  # (n,)
 
     def change(**which: Any) -> dict[str, Any]:
         with disable_rounds(model, **which):

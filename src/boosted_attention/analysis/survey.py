@@ -26,7 +26,11 @@ class Study(Protocol):
 def draw_rows(tokens: np.ndarray, length: int, count: int, seed: int = 0) -> Tensor:
     """``count`` rows of length + 1 tokens (n, T + 1) from anywhere in a split, none overlapping; in text order."""
     available = (len(tokens) - 1) // length
-    require(available >= 1, f"the split has {len(tokens)} tokens; the analysis needs at least {length + 1}")
+    require(
+        available >= 1,
+        f"the test split has {len(tokens)} tokens; sequences of {length} need at least {length + 1} (--length makes "
+        "them shorter)",
+    )
     chosen = np.sort(np.random.default_rng(seed).permutation(available)[:count])
     rows = np.stack([tokens[i * length : (i + 1) * length + 1] for i in chosen])
     return torch.from_numpy(rows.astype(np.int64))
@@ -42,6 +46,16 @@ def token_losses_of(model: nn.Module, rows: Tensor) -> Tensor:
     """Cross-entropy of every predicted token of rows (n, T + 1), (n, T)."""
     logits = logits_of(model, rows[:, :-1]).float()
     return nn.functional.cross_entropy(logits.transpose(1, 2), rows[:, 1:], reduction="none")
+
+
+def losses_by_row(model: nn.Module, rows: Tensor, progress: Progress | None = None) -> Tensor:
+    """``token_losses_of`` one row at a time, which bounds the logits, on the CPU: (n, T)."""
+    device, parts = next(model.parameters()).device, []
+    for i, row in enumerate(rows):
+        parts.append(token_losses_of(model, row[None].to(device)).cpu())
+        if progress is not None:
+            progress((i + 1) / len(rows))
+    return torch.cat(parts)
 
 
 @torch.no_grad()
@@ -67,9 +81,9 @@ class Histogram:
         self.low, self.high, self.counts = low, high, np.zeros(bins, dtype=np.int64)
 
     def add(self, values: Tensor) -> None:
-        scaled = (values.double() - self.low) / (self.high - self.low) * len(self.counts)
+        scaled = (values.cpu().double() - self.low) / (self.high - self.low) * len(self.counts)
         index = scaled.long().clamp(0, len(self.counts) - 1).flatten()
-        self.counts += torch.bincount(index, minlength=len(self.counts)).cpu().numpy()
+        self.counts += torch.bincount(index, minlength=len(self.counts)).numpy()
 
     def result(self) -> dict[str, Any]:
         share = self.counts / max(1, self.counts.sum())
@@ -85,7 +99,7 @@ class Mean:
 
     def add(self, values: Tensor) -> None:
         """``values`` (n, ...) are n observations."""
-        summed = values.double().sum(dim=0).cpu()
+        summed = values.cpu().double().sum(dim=0)
         self.total = summed if self.total is None else self.total + summed
         self.count += values.shape[0]
 
@@ -96,11 +110,15 @@ class Mean:
 
 
 def rounded(value: Any, digits: int = 6) -> Any:
-    """Numbers of a JSON value to so many significant digits, which is more than the sampling supports."""
+    """Numbers of a JSON value to so many significant digits, which is more than the sampling supports.
+
+    Raises ValueError where one is infinite or NaN, as those of a broken model are.
+    """
     if isinstance(value, dict):
         return {key: rounded(v, digits) for key, v in value.items()}
     if isinstance(value, list | tuple):
         return [rounded(v, digits) for v in value]
     if isinstance(value, float):
-        return float(f"{value:.{digits}g}") if np.isfinite(value) else None
+        require(bool(np.isfinite(value)), "the analysis met infinite or NaN values: the model's weights are broken")
+        return float(f"{value:.{digits}g}")
     return value

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from torch import nn
 
 from boosted_attention.attention.trace import traced_layers
-from boosted_attention.names import nearest, require
+from boosted_attention.names import is_count, nearest, require
 
 
 @contextmanager
@@ -26,6 +26,8 @@ def disable_rounds(
 ) -> Iterator[None]:
     """Leave out correction rounds inside the block.
 
+    Traces then hold the rounds that ran, counted anew.
+
     Args:
         model: any module that contains attention layers of boosted_attention.
         layers: which layers, by number in the model's order or by module name; all by default.
@@ -36,9 +38,10 @@ def disable_rounds(
     names = list(found)
     chosen = [named(layer, names) for layer in listed(names if layers is None else layers)]
     asked = None if rounds is None else frozenset(listed(rounds))
+    most = max(layer.n_rounds for layer in found.values()) - 1
     require(
-        asked is None or all(isinstance(m, int) and m >= 1 for m in asked),
-        f"rounds={rounds!r} must be numbers from 1 on: round 0 is the first estimate",
+        asked is None or all(is_count(m) and m <= most for m in asked),
+        f"rounds={rounds!r} must be numbers from 1 to {most}: round 0 is the first estimate, and no layer has more",
     )
     before = {name: found[name].disabled for name in chosen}
     try:
@@ -51,13 +54,13 @@ def disable_rounds(
             found[name].disabled = disabled
 
 
-def listed(value: Iterable[int | str] | int | str) -> list:
-    return [value] if isinstance(value, int | str) else list(value)
+def listed(value: object) -> list:
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
 
 
 def named(layer: int | str, names: list[str]) -> str:
     if isinstance(layer, int):
         require(-len(names) <= layer < len(names), f"layers: no layer {layer}; the model has {len(names)}, from 0 on")
         return names[layer]
-    require(layer in names, f"layers: no layer {layer!r}{nearest(layer, names)}")
+    require(layer in names, f"layers: no layer {layer!r}{nearest(str(layer), names)}")
     return layer

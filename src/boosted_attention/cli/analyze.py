@@ -50,7 +50,8 @@ def run(
     from boosted_attention.analysis.survey import draw_rows
     from boosted_attention.attention.selfcheck import usable_dtypes
     from boosted_attention.cli.preparing import text_of
-    from boosted_attention.files import write_atomically, write_json
+    from boosted_attention.files import require_folder, write_atomically, write_json
+    from boosted_attention.lab.runs import versions
     from boosted_attention.report.page import analysis_page
     from boosted_attention.train.folder import load_run
     from boosted_attention.train.metrics import dynamics_of
@@ -61,12 +62,13 @@ def run(
     mine = load_run(folder, checkpoint, device)
     theirs = None if against is None else load_run(against, checkpoint, device)
     longest = min(run.config.model.max_len for run in (mine, theirs) if run is not None)
+    require(longest >= 2, f"a model of max_len={longest} sees one token at a time: there is nothing to analyse")
     length = min(longest, 256) if length is None else length
     require(is_count(length) and 2 <= length <= longest, f"--length {length} must lie between 2 and {longest}")
     if theirs is not None:
         require_comparable(mine, theirs)
     out = folder / "analysis" if out is None else out
-    require(not out.exists() or out.is_dir(), f"--out {out} is a file; give a folder")
+    require_folder(out, ("analysis.json", "analysis.html"), ("figures",))
     live = Console(stderr=True)
     data = text_of(mine, corpus, data_root, field, live)
     rows = draw_rows(data.splits["test"], length, sequences)
@@ -77,18 +79,29 @@ def run(
             pairs=pairs, progress=lambda fraction: bar.update(task, completed=fraction),
         )  # fmt: skip
     found["training"] = dynamics_of(folder)
-    called = {"model": mine.config.model.attention, "against": "" if theirs is None else theirs.config.model.attention}
+    called = names_of(mine, theirs)
     about = {
-        "Run": folder.name, "Against": "nothing" if against is None else against.name, "Step": str(mine.step),
-        "Corpus": corpus or mine.config.data.corpus, "Data": data.fingerprint,
+        "Run": mine.folder.name, "Against": "nothing" if theirs is None else theirs.folder.name,
+        "Step": str(mine.step), "Corpus": corpus or mine.config.data.corpus, "Data": data.fingerprint,
+        "Versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
     }  # fmt: skip
+    configuration = {"model": mine.config.to_dict(), "against": None if theirs is None else theirs.config.to_dict()}
     out.mkdir(parents=True, exist_ok=True)
+    page = analysis_page(found, called, about, configuration)
     write_json(out / "analysis.json", {**found, "about": about, "names": called})
-    write_atomically(out / "analysis.html", analysis_page(found, called, about))
+    write_atomically(out / "analysis.html", page)
     for line in summary(found, called):
         print(line)
-    print(f"written: {out}/analysis.json, analysis.html" + draw(found, called["against"], out / "figures"))
+    print(f"written: {out}/analysis.json, analysis.html" + draw(found, called, out / "figures"))
     return 0
+
+
+def names_of(mine: Any, theirs: Any) -> dict[str, str]:
+    """What the two are called: by their attention, or by their runs where that is the same."""
+    kinds = [run.config.model.attention for run in (mine, theirs) if run is not None]
+    if theirs is not None and kinds[0] == kinds[1]:
+        kinds = [mine.folder.name, theirs.folder.name]
+    return {"model": kinds[0], "against": kinds[1] if theirs is not None else ""}
 
 
 def require_comparable(mine: Any, theirs: Any) -> None:
@@ -108,34 +121,33 @@ def require_comparable(mine: Any, theirs: Any) -> None:
 
 def summary(found: dict[str, Any], called: dict[str, str]) -> list[str]:
     """The findings in a few lines."""
+    from boosted_attention.report.inside import between
+
     importance = found["importance"]
     lines = [f"loss {importance['loss']:.4f} over {found['sequences']} sequences of {found['length']} tokens"]
     gates = {row["layer"]: row["mean"] for row in found["gates"] if row["round"] == 1}
     for row in importance["layers"]:
         lines.append(
             f"layer {row['layer']}: mean gate {gates[row['layer']]:.3f}; without its correction the loss changes by "
-            f"{row['mean']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]"
+            f"{between(row)}"
         )
     if importance["layers"]:
         lines.append(f"layers worth boosting: {importance['worth_boosting']}")
     else:
         lines.append("no layer has a correction")
     if found["corrections"] is not None:
-        gain = found["corrections"]["gain"]
-        lines.append(
-            f"gain over {called['against']}: {gain['mean']:.4f} nats per token [{gain['low']:.4f}, {gain['high']:.4f}]"
-        )
+        lines.append(f"gain over {called['against']}, nats per token: {between(found['corrections']['gain'])}")
     if found["hull"]["model"]["refused"]:
         lines.append(found["hull"]["model"]["refused"])
     return lines
 
 
-def draw(found: dict[str, Any], against: str, folder: Path) -> str:
+def draw(found: dict[str, Any], called: dict[str, str], folder: Path) -> str:
     from boosted_attention.report.files import write_figures
     from boosted_attention.report.inside import inside_figures
 
     try:
-        drawn = write_figures(inside_figures(found, against), folder)
+        drawn = write_figures(inside_figures(found, called), folder)
     except ImportError:
         return "; no figures: they need matplotlib (pip install 'boosted-attention[report]')"
     return f", {len(drawn)} figures"

@@ -59,7 +59,8 @@ class Tokenizer:
     def vocabulary(self) -> list[str]:
         """The text of every token id; one that is part of a character is shown as U+FFFD."""
         known = set(self.core.get_vocab(with_added_tokens=True).values())
-        return [self.decode([i]) if i in known else "" for i in range(self.vocab_size)]
+        apart = " " if self.kind == "paper" else ""  # its tokens lose the spaces before them
+        return [apart + self.decode([i]) if i in known else "" for i in range(self.vocab_size)]
 
     def byte_lengths(self) -> np.ndarray | None:
         """Bytes of text behind each token id, (V,); None where tokens do not stand for bytes."""

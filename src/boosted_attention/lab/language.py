@@ -23,8 +23,9 @@ from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run, versions
 from boosted_attention.lab.timing import step_time_ratios
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.names import InputError, require
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.folder import RunConfig, load_run
+from boosted_attention.train.folder import RunConfig, TrainedRun, load_run
 from boosted_attention.train.metrics import dynamics_of, read_metrics
 from boosted_attention.train.presets import find_preset
 from boosted_attention.train.trainer import Trainer, Unwatched
@@ -295,6 +296,7 @@ def train_selected(
     """Train with half of the layers boosted: those whose corrections an analysis missed most, or as many at random."""
     found = earlier[0]["importance"]
     n_layers = len(found["layers"])
+    require(n_layers > 1, "a choice among layers needs a model with at least two")
     count = max(1, n_layers // 2)
     layers = most_important(found, count)
     if choose == "random":
@@ -303,6 +305,21 @@ def train_selected(
         layers = others[int(torch.randint(len(others), (), generator=draw))]
     chosen = {**model, "attention": "boosted", "boosted_layers": layers}
     return {**train_model(progress, folder=folder, model=chosen, training=training, data=data), "layers": layers}
+
+
+def trained_again(runs: Path, config: dict[str, Any], result: dict[str, Any]) -> TrainedRun:
+    """The model of a finished run. One whose weights are gone is trained again, and must come out the same."""
+    place = runs / Run(work=f"{__name__}:train_model", config=config).key
+    try:
+        return load_run(place / "training")
+    except InputError:
+        again = train_model(lambda fraction: None, folder=place, **config)
+    require(
+        again["test"] == result["test"],
+        f"{place.name} was trained again, since its weights are gone, and came out otherwise (test loss "
+        f"{again['test']['loss']}, {result['test']['loss']} before): remove its result.json",
+    )
+    return load_run(place / "training")
 
 
 def analyse_models(
@@ -316,14 +333,10 @@ def analyse_models(
     pairs: int,
     with_explorer: bool,
 ) -> dict[str, Any]:
-    """Analyse a trained model on its test split. One whose weights are gone is trained again, to the same weights."""
-    loaded = []
-    for config in (model, against):
-        place = folder.parent / Run(work=f"{__name__}:train_model", config=config).key
-        if not (place / "training" / "result.json").exists():
-            train_model(lambda fraction: None, folder=place, **config)
-        loaded.append(load_run(place / "training"))
-    mine, theirs = loaded
+    """Analyse a trained model on its test split, beside another."""
+    mine, theirs = (
+        trained_again(folder.parent, config, result) for config, result in zip((model, against), earlier, strict=True)
+    )
     tokens = prepare(DataConfig(**model["data"]), mine.config.model.vocab_size)
     rows = draw_rows(tokens.splits["test"], mine.config.model.max_len, sequences)
     found = examine(

@@ -49,7 +49,10 @@ class Preset:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Preset:
-        return cls(**{**values, "text": TextPreset.from_dict(values["text"])})
+        preset = cls(**{**values, "text": TextPreset.from_dict(values["text"])})
+        numbers = (preset.seeds, preset.long_seeds, preset.steps, preset.long_steps, preset.test_size, preset.map_size)
+        require(all(map(is_count, numbers)) and bool(preset.text.seeds), "a preset is made of counts, and needs seeds")
+        return preset
 
 
 SYNTHETIC = {"seeds": 8, "long_seeds": 4, "steps": 150, "long_steps": 3000, "test_size": 20_000, "map_size": 2000}
@@ -58,7 +61,7 @@ PRESETS = {
     "smoke": Preset(
         name="smoke", seeds=2, long_seeds=2, steps=2, long_steps=3, test_size=300, map_size=100,
         text=TextPreset(
-            model={"vocab_size": 300, "d_model": 16, "n_layers": 2, "n_heads": 2, "max_len": 16},
+            model={"vocab_size": 300, "d_model": 16, "n_layers": 4, "n_heads": 2, "max_len": 16},
             training={"steps": 3, "batch_size": 4, "eval_every": 1},
             data={"train_tokens": 4096, "held_out_tokens": 512},
         ),

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from boosted_attention.data.batches import Batches
 from boosted_attention.data.tokens import TokenData, prepare
-from boosted_attention.files import write_atomically, write_json
+from boosted_attention.files import require_folder, write_atomically, write_json
 from boosted_attention.lab.claims import CLAIMS, Judged, judge
 from boosted_attention.lab.experiments import EXPERIMENTS, TEXT, experiment
 from boosted_attention.lab.language import recipe
@@ -44,20 +44,6 @@ class Reproduction:
 FILES = ("results.json", "timings.json", "tables.md", "claims.json", "report.html")
 
 
-def require_folder(out: Path) -> None:
-    """Raise InputError unless results can be written under ``out``."""
-    require(not out.exists() or out.is_dir(), f"--out {out} is a file; give a folder")
-    for name in FILES:
-        require(not (out / name).is_dir(), f"--out {out}: {name} is a folder there; give another folder or remove it")
-    probe = out / "runs" / ".writable"
-    try:
-        probe.parent.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise InputError(f"--out {out} cannot be written to: {error.strerror}") from None
-
-
 def all_runs(names: Sequence[str], preset: Preset) -> list[Run]:
     """Every distinct run of the experiments."""
     runs = {run.key: run for name in names for run in experiment(name).runs(preset)}
@@ -74,7 +60,7 @@ def reproduce(
     names: Sequence[str], preset: Preset, out: Path, workers: int, console: Console | None = None
 ) -> Reproduction:
     """Finish the experiments' runs, then summarise everything that ``out`` holds for this preset."""
-    require_folder(out)
+    require_folder(out, FILES, ("runs", "figures"))
     texts = [name for name in names if name in TEXT]
     if texts:
         earlier = stored(all_runs(texts, preset), out)
@@ -196,8 +182,10 @@ def stored_preset(out: Path) -> Preset:
     if not path.exists():
         return PRESETS["quick"]
     try:
-        return Preset.from_dict(json.loads(path.read_text(encoding="utf-8"))["preset"])
-    except (OSError, ValueError, KeyError, TypeError):
+        preset = Preset.from_dict(json.loads(path.read_text(encoding="utf-8"))["preset"])
+        recipe(preset)
+        return preset
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path} is damaged; run reproduce with the same --out again") from None
 
 

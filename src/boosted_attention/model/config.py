@@ -94,28 +94,7 @@ class LanguageModelConfig:
 
     def attention_layers(self) -> frozenset[int]:
         """Indices of the layers that get ``attention``."""
-        chosen, n = self.boosted_layers, self.n_layers
-        if chosen == "all":
-            return frozenset(range(n))
-        if chosen == "none":
-            return frozenset()
-        if isinstance(chosen, str):
-            kind, _, count = chosen.partition(":")
-            if kind == "last":
-                require(
-                    count.isdigit() and 0 <= int(count) <= n, f"boosted_layers={chosen!r}: last:k takes k from 0 to {n}"
-                )
-                return frozenset(range(n - int(count), n))
-            parts = chosen.split(",")
-            require(
-                all(part.strip().isdigit() for part in parts),
-                f"boosted_layers={chosen!r} must be 'all', 'none', 'last:k' or indices such as '0,2'"
-                f"{nearest(chosen, ('all', 'none', f'last:{n}'))}",
-            )
-            chosen = [int(part) for part in parts]
-        wrong = [i for i in chosen if not (isinstance(i, int) and 0 <= i < n)]
-        require(not wrong, f"boosted_layers={list(chosen)}: indices go from 0 to {n - 1}, got {wrong}")
-        return frozenset(chosen)
+        return layer_indices(self.boosted_layers, self.n_layers, "boosted_layers")
 
     @property
     def d_ffn(self) -> int:
@@ -168,6 +147,29 @@ class LanguageModelConfig:
             name = min(unknown)
             raise InputError(f"model configuration has no option {name!r}{nearest(name, cls.__dataclass_fields__)}")
         return cls(**values)
+
+
+def layer_indices(chosen: str | Sequence[int], n: int, option: str) -> frozenset[int]:
+    """Layers by "all", "none", "last:k", "0,2" or indices, of a model with n of them."""
+    if chosen == "all":
+        return frozenset(range(n))
+    if chosen == "none":
+        return frozenset()
+    if isinstance(chosen, str):
+        kind, _, count = chosen.partition(":")
+        if kind == "last":
+            require(count.isdigit() and 0 <= int(count) <= n, f"{option}={chosen!r}: last:k takes k from 0 to {n}")
+            return frozenset(range(n - int(count), n))
+        parts = chosen.split(",")
+        require(
+            all(part.strip().isdigit() for part in parts),
+            f"{option}={chosen!r} must be 'all', 'none', 'last:k' or indices such as '0,2'"
+            f"{nearest(chosen, ('all', 'none', f'last:{n}'))}",
+        )
+        chosen = [int(part) for part in parts]
+    wrong = [i for i in chosen if not (isinstance(i, int) and 0 <= i < n)]
+    require(not wrong, f"{option}={list(chosen)}: indices go from 0 to {n - 1}, got {wrong}")
+    return frozenset(chosen)
 
 
 @lru_cache(maxsize=1024)

@@ -67,7 +67,7 @@ def draw_budget(found: Reproduction, preset: Preset) -> Figure:
         x_label="rounds M", y_label="accuracy (%)", series=series, ticks={float(m): str(m) for m in budget.ROUNDS},
         levels={"Bayes predictor": table.quantities["Bayes | M=1"].mean},
     )  # fmt: skip
-    caption = "Not in the paper: with more training, one round does what two do."
+    caption = "Not in the paper: the same models with more training, or a higher learning rate."
     return Figure(name="budget", title="Rounds against training budget", caption=caption, panels=[panel])
 
 
@@ -107,7 +107,7 @@ def draw_temperature(found: Reproduction, preset: Preset) -> Figure:
             after = [row[j] for row in result[init]]
             means = [sum(seeds.values()) / len(seeds) if isinstance(seeds, dict) else seeds for seeds in after]
             series.append(Series(name=f"{steps} step{'s' * (steps > 1)}", x=temperature.BETAS, y=means))
-        marks = {"every pattern keeps a fixed point": result["critical_beta"]} if init == "identity" else {}
+        marks = {"critical": result["critical_beta"]} if init == "identity" else {}
         panels.append(
             Panel(
                 x_label="inverse temperature", y_label="accuracy (%)", series=series, title=f"{init} projections",
@@ -117,7 +117,9 @@ def draw_temperature(found: Reproduction, preset: Preset) -> Figure:
         )  # fmt: skip
     return Figure(
         name="temperature", title="Iterated retrieval without training, d=64, K=16, sigma=0.5",
-        caption="Not in the paper: cold enough, a thousand iterations keep what one retrieves.", panels=panels,
+        caption="Not in the paper: the attention map applied again and again, by inverse temperature; the mark is "
+        "where every pattern begins to have a fixed point of its own.",
+        panels=panels,
     )  # fmt: skip
 
 

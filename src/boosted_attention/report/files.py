@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,4 +73,13 @@ def draw(panel: Panel, axis: Any, colours: dict[str, str]) -> None:
 
 def plain(text: str) -> str:
     """Without what matplotlib would read as mathematics, or has no glyph for."""
-    return text.replace("$", r"\$").encode("ascii", "replace").decode()
+    known = glyphs()
+    return "".join(c if ord(c) in known else "?" for c in text).replace("$", r"\$")
+
+
+@cache
+def glyphs() -> frozenset[int]:
+    """The characters of the font that figures are written in."""
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())

@@ -7,13 +7,15 @@ const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   if (!claims.length) return;
   const verdicts = all("[data-filter]"), section = document.getElementById("section");
   const words = document.getElementById("words"), count = document.getElementById("count");
+  for (const claim of claims)
+    claim.dataset.words = `${claim.querySelector("summary").textContent} ${claim.dataset.quantity}`.toLowerCase();
   const apply = () => {
     const on = new Set(verdicts.filter(b => b.getAttribute("aria-pressed") === "true").map(b => b.dataset.filter));
     const asked = words.value.trim().toLowerCase();
     let shown = 0;
     for (const claim of claims) {
       const keep = on.has(claim.dataset.verdict) && (!section.value || claim.dataset.section === section.value)
-        && claim.textContent.toLowerCase().includes(asked);
+        && claim.dataset.words.includes(asked);
       claim.classList.toggle("hidden", !keep);
       shown += keep;
     }
@@ -69,7 +71,8 @@ document.addEventListener("pointerover", event => {
     return element;
   };
   const maps = model.layers.map((rounds, layer) => [
-    ...(against && against.layers[layer] ? [{ name: data.names.against, round: against.layers[layer][0] }] : []),
+    ...(against?.layers[layer] ?? []).map((round, m, all) => ({
+      name: all.length > 1 ? `${data.names.against}, round ${m}` : data.names.against, round, m, other: true })),
     ...rounds.map((round, m) => ({ name: `round ${m}`, round, m })),
   ]);
 
@@ -81,18 +84,20 @@ document.addEventListener("pointerover", event => {
 
   const text = root.querySelector(".text");
   const buttons = tokens.map((token, i) => {
-    const button = make("button", { type: "button", tabIndex: -1, title: `token ${i}` }, token.replace(/\n/g, "⏎") || "∅");
+    const button = make("button", { type: "button", tabIndex: -1, title: `token ${i}`, ariaLabel: `token ${i}: ${visible(token)}` }, token.replace(/\n/g, "⏎") || "∅");
     if (i > last) button.disabled = true;
     button.addEventListener("click", () => select(i));
     text.append(button, token.includes("\n") ? "\n" : "");
     return button;
   });
 
-  const strip = (weights, colour) => {
+  const strip = (weights, colour, label) => {
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), n = last + 1, top = Math.max(...weights, 1e-9);
     svg.setAttribute("viewBox", `0 0 ${n} 26`);
     svg.setAttribute("preserveAspectRatio", "none");
     svg.setAttribute("class", colour);
+    svg.setAttribute("role", "img");
+    svg.setAttribute("aria-label", label);
     weights.forEach((w, s) => {
       const bar = document.createElementNS("http://www.w3.org/2000/svg", "rect"), height = 25 * w / top;
       for (const [key, value] of Object.entries({ x: s, y: 26 - height, width: 0.9, height, fill: "currentColor" }))
@@ -121,21 +126,24 @@ document.addEventListener("pointerover", event => {
       button.style.opacity = s <= t + 1 ? 1 : 0.45;
     });
     const gain = against ? against.loss[t] - model.loss[t] : 0;
+    const name = data.names;
     root.querySelector(".said").textContent = `After ${visible(tokens[t])} (token ${t}) comes ${visible(tokens[t + 1])}. `
-      + `${data.names.model} loses ${model.loss[t].toFixed(3)} nats`
-      + (against ? `, ${data.names.against} ${against.loss[t].toFixed(3)}: boosting ${gain >= 0 ? "gains" : "costs"} ${Math.abs(gain).toFixed(3)}.` : ".");
+      + `${name.model} has a loss of ${model.loss[t].toFixed(3)} nats`
+      + (against ? `, ${name.against} of ${against.loss[t].toFixed(3)}: ${name.model} is ${Math.abs(gain).toFixed(3)} ${gain >= 0 ? "better" : "worse"}.` : ".");
     root.querySelector(".both").replaceChildren(predictions(model, data.names.model, t), ...(against ? [predictions(against, data.names.against, t)] : []));
     const rows = [];
     maps.forEach((kinds, layer) => {
-      const corrections = kinds.filter(kind => kind.round.gate);
+      const corrections = kinds.filter(kind => kind.round.gate && !kind.other);
       const told = corrections.map(({ name, round }) =>
         `${name}: gate ${round.gate[t].toFixed(3)}, residual norm ${round.residual[t].toFixed(2)}`).join("; ");
       rows.push(make("div", { className: "layer" }, `Layer ${layer}`, make("span", { className: "soft" }, told ? ` ${told}` : "")));
       kinds.forEach((kind, i) => {
         const weights = kind.round.row(t);
         const first = weights.map((w, s) => [w, s]).sort((a, b) => b[0] - a[0]).slice(0, 3);
-        rows.push(make("span", {}, kind.name), strip(weights, kind.m === undefined ? "s0" : ["s7", "s1", "s2", "s3"][kind.m % 4]),
-          make("span", { className: "top" }, first.map(([w, s]) => `${visible(tokens[s])} ${(100 * w).toFixed(0)} %`).join(", ")));
+        const most = first.map(([w, s]) => `${visible(tokens[s])} ${(100 * w).toFixed(0)} %`).join(", ");
+        const colour = kind.other ? "s0" : ["s7", "s1", "s2", "s3"][kind.m % 4];
+        rows.push(make("span", {}, kind.name), strip(weights, colour, `layer ${layer}, ${kind.name}: most on ${most}`),
+          make("span", { className: "top" }, most));
       });
     });
     root.querySelector(".maps").replaceChildren(...rows);
@@ -144,8 +152,8 @@ document.addEventListener("pointerover", event => {
   };
   choose.addEventListener("change", () => select(current));
   const moves = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10, Home: -Infinity, End: Infinity };
-  text.addEventListener("keydown", event => {
-    if (!(event.key in moves)) return;
+  root.addEventListener("keydown", event => {
+    if (!(event.key in moves) || event.target === choose) return;
     event.preventDefault();
     select(current + moves[event.key]);
     buttons[current].focus({ preventScroll: true });

@@ -19,7 +19,9 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from boosted_attention.files import write_atomically
+from boosted_attention.analysis.gates import FEWEST
+from boosted_attention.analysis.specialisation import KINDS
+from boosted_attention.files import require_folder, write_atomically
 from boosted_attention.lab import ledger
 from boosted_attention.lab.claims import Judged
 from boosted_attention.lab.experiments import EXPERIMENTS, experiment
@@ -32,13 +34,13 @@ from boosted_attention.names import require
 from boosted_attention.report import svg
 from boosted_attention.report.chart import Figure, names
 from boosted_attention.report.figures import all_figures
-from boosted_attention.report.inside import inside_figures, visible
+from boosted_attention.report.inside import between, inside_figures, maps, visible
 
 NAME = "report.html"
 NAMES = {"model": "boosted", "against": "standard"}
 EMPTY: dict[str, Any] = {
     "ledger": [], "tables": [], "figures": [], "inside": [], "explorer": None, "commands": "", "runs": [],
-    "gate_tokens": [], "examples": [], "refusals": [], "names": NAMES,
+    "gate_tokens": [], "by_head": [], "kinds": KINDS, "fewest": FEWEST, "examples": [], "refusals": [], "names": NAMES,
 }  # fmt: skip
 
 
@@ -51,6 +53,7 @@ def write_report(out: Path) -> Path:
     require(
         bool(found.tables), f"{out} holds no complete experiment; boosted-attention reproduce --out {out} makes some"
     )
+    require_folder(out, [NAME], option="")
     path = out / NAME
     write_atomically(path, report_page(found, preset))
     return path
@@ -62,8 +65,8 @@ def report_page(found: Reproduction, preset: Preset) -> str:
     counts = Counter(judged.verdict for judged in found.ledger)
     context: dict[str, Any] = {
         "title": "Gradient boosting within a single attention layer: what holds",
-        "subtitle": f"Every claim, table and figure of the paper, computed with preset {preset.name}, beside the "
-        "paper's own numbers.",
+        "subtitle": f"The paper's claims, tables and figures, as far as they were computed with preset {preset.name}, "
+        "beside its own numbers.",
         "ledger": [claim_row(judged, shown, preset) for judged in found.ledger],
         "counts": ledger.counts(found.ledger),
         "verdicts": [(verdict, counts[verdict]) for verdict in VERDICTS],
@@ -94,10 +97,12 @@ def first_analysis(found: Reproduction, preset: Preset) -> dict[str, Any] | None
 def reproduction_figures(found: Reproduction, preset: Preset) -> tuple[list[Figure], list[Figure]]:
     """The experiments' figures, and those of the analysis."""
     analysis = first_analysis(found, preset)
-    return all_figures(found, preset), [] if analysis is None else inside_figures(analysis)
+    return all_figures(found, preset), [] if analysis is None else inside_figures(analysis, NAMES)
 
 
-def analysis_page(analysis: Mapping[str, Any], names: Mapping[str, str], about: Mapping[str, str]) -> str:
+def analysis_page(
+    analysis: Mapping[str, Any], names: Mapping[str, str], about: Mapping[str, str], configuration: Mapping[str, Any]
+) -> str:
     """The inside of one run: figures, examples and the explorer."""
     context = {
         "title": f"Inside the rounds of {names['model']}",
@@ -106,7 +111,7 @@ def analysis_page(analysis: Mapping[str, Any], names: Mapping[str, str], about: 
         "inside_note": f"{analysis['sequences']} sequences of {analysis['length']} tokens.",
         "explorer_note": "",
         "about": list(about.items()),
-        "configuration": "",
+        "configuration": json.dumps(configuration, indent=1, sort_keys=True),
     }
     return render(context)
 
@@ -134,6 +139,13 @@ def claim_row(judged: Judged, tables: Mapping[str, Table], preset: Preset) -> di
         spread = f", standard deviation {ours.std:.4g} over {ours.n} seeds" if ours.n > 1 else ""
         told = f"{ours.mean:.6g} [{ours.low:.6g}, {ours.high:.6g}]{spread}" if ours.n > 1 else f"{ours.mean:.6g}"
     table = tables.get(claim.experiment)
+    unjudged, again = None, preset
+    if table is not None and ours is None and claim.quantity in table.quantities:
+        unjudged = (
+            f"{interval(table.quantities[claim.quantity], 3)} here ({table.scale}); the paper's figure is of its own "
+            "size, text and tokenizer"
+        )
+        again = PRESETS["paper"]
     return {
         "id": claim.id,
         "section": claim.section,
@@ -148,7 +160,8 @@ def claim_row(judged: Judged, tables: Mapping[str, Table], preset: Preset) -> di
         "experiment": claim.experiment,
         "table": None if table is None else table.title,
         "estimate": told,
-        "command": command(claim.experiment, preset),
+        "unjudged": unjudged,
+        "command": command(claim.experiment, again),
     }
 
 
@@ -208,29 +221,29 @@ def inside_context(analysis: Mapping[str, Any], called: Mapping[str, str]) -> di
     """What one analysis shows."""
 
     def tokens(rows: Sequence[Sequence[Any]]) -> str:
-        return ", ".join(f"{visible(text)} {mean:.2f}" for text, mean, _ in rows)
+        return ", ".join(f"{visible(text)} {mean:.3f} ({count})" for text, mean, count in rows)
 
     hull = analysis["hull"]["model"]["refused"]
     context = {
-        "inside": [figure_context(figure) for figure in inside_figures(dict(analysis), called["against"])],
+        "inside": [figure_context(figure) for figure in inside_figures(dict(analysis), called)],
+        "by_head": head_rows(dict(analysis), called),
         "names": called,
         "refusals": [] if hull is None else [hull],
         "gate_tokens": [
             {
                 "layer": row["layer"],
+                "round": row["round"],
                 "widest": tokens(row["widest_tokens"]),
                 "narrowest": tokens(row["narrowest_tokens"]),
             }
             for row in analysis["gates"]
-            if row["round"] == 1
         ],
     }
     found = analysis["corrections"]
     if found is not None:
-        gain = found["gain"]
         context["examples_note"] = (
             f"Over {found['tokens']:,} tokens {100 * found['share_better']:.1f} % have a lower loss; the mean gain is "
-            f"{gain['mean']:.4f} nats [{gain['low']:.4f}, {gain['high']:.4f}]. Extremes are not typical."
+            f"{between(found['gain'])} nats. Extremes, the largest of any sequence, are not typical."
         )
         context["examples"] = [
             {
@@ -245,6 +258,22 @@ def inside_context(analysis: Mapping[str, Any], called: Mapping[str, str]) -> di
     if analysis["explorer"] is not None:
         context["explorer"] = as_script({**analysis["explorer"], "names": dict(called)})
     return context
+
+
+def head_rows(analysis: dict[str, Any], called: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Entropy and kinds of keys of every map, layer by layer."""
+    rows = []
+    for layer in range(len(analysis["layers"])):
+        for name, side, m in maps(analysis, called):
+            entropy = next((r for r in analysis["entropy"][side] if (r["layer"], r["round"]) == (layer, m)), None)
+            if entropy is None:
+                continue
+            found = analysis["specialisation"][side]["rows"]
+            kinds = next(r for r in found if (r["layer"], r["round"]) == (layer, m))
+            shares = [f"{100 * kinds['mean'][kind]:.1f} ({100 * max(kinds['heads'][kind]):.1f})" for kind in KINDS]
+            heads = ", ".join(f"{value:.2f}" for value in entropy["heads"])
+            rows.append({"layer": layer, "map": name, "entropy": heads, "shares": shares})
+    return rows
 
 
 def as_script(value: Any) -> Markup:
@@ -273,7 +302,13 @@ def what_was_run(found: Reproduction, shown: Mapping[str, Table], preset: Preset
         ("Experiments", ", ".join(f"{name} ({experiment(name).TITLE})" for name in shown)),
     ]
     listed = [
-        {"label": r["label"], "key": run.key, "seconds": f"{r['seconds']:.1f}", "commit": (r["commit"] or "")[:12]}
+        {
+            "label": r["label"],
+            "key": run.key,
+            "seconds": f"{r['seconds']:.1f}",
+            "commit": (r["commit"] or "")[:12],
+            "config": json.dumps(run.config, sort_keys=True),
+        }
         for run, r in zip(runs, records, strict=True)
     ]
     return {"about": about, "runs": listed, "configuration": json.dumps(asdict(preset), indent=1, sort_keys=True)}

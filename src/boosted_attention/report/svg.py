@@ -71,16 +71,19 @@ def draw_panel(panel: Panel, legend: list[str], title: str) -> str:
 
 
 def draw_series(series: Series, index: int, panel: Panel, at_x, at_y) -> str:
-    parts = [f'<g data-series="{index}" class="s{index % 8}">']
+    parts = [f'<g data-series="{index}" class="s{index % 8} {series.style}-series">']
     points = [(at_x(x), at_y(y)) for x, y in zip(series.x, series.y, strict=True)]
     if series.style in ("line", "dashes") and len(points) > 1:
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         parts.append(f'<path class="{series.style}" d="{path}"/>')
+    whiskers = []
     if series.low is not None and series.high is not None:
         for (x, _), low, high in zip(points, series.low, series.high, strict=True):
             top, bottom = at_y(high), at_y(low)
             if bottom - top > 0.5:
-                parts.append(f'<path class="whisker" d="M{x:.1f} {top:.1f}V{bottom:.1f}"/>')
+                whiskers.append(f'<path class="whisker" d="M{x:.1f} {top:.1f}V{bottom:.1f}"/>')
+    if series.style != "bars":
+        parts += whiskers
     many = len(points) > 60
     for i, (x, y) in enumerate(points):
         tip = escape(describe(series, i, panel), quote=True)
@@ -94,6 +97,8 @@ def draw_series(series: Series, index: int, panel: Panel, at_x, at_y) -> str:
             )
         else:
             parts.append(f'<circle class="dot{" faint" * many}" cx="{x:.1f}" cy="{y:.1f}" r="3" data-tip="{tip}"/>')
+    if series.style == "bars":  # over them
+        parts += whiskers
     return "".join(parts) + "</g>"
 
 

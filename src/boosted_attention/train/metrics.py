@@ -52,7 +52,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
@@ -66,7 +66,17 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def dynamics_of(folder: Path) -> list[dict[str, Any]]:
     """What the rounds did at each evaluation of a run: {"step": ..., "rounds": [...]}."""
     rows = read_metrics(folder / "metrics.jsonl")
-    return [{"step": row["step"], "rounds": row["rounds"]} for row in rows if "rounds" in row]
+    return [{"step": row["step"], "rounds": row["rounds"]} for row in rows if whole_rounds(row.get("rounds"))]
+
+
+def whole_rounds(rounds: Any) -> bool:
+    """Whether this is what a trainer writes of the rounds."""
+    numbers = ("layer", "round", "left", "cosine", "gate")
+    return (
+        isinstance(rounds, list)
+        and bool(rounds)
+        and all(isinstance(row, dict) and all(isinstance(row.get(n), int | float) for n in numbers) for row in rounds)
+    )
 
 
 def open_board(folder: Path, step: int) -> Any:

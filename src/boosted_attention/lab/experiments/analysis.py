@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from boosted_attention.analysis.entropy import by_layer
@@ -22,8 +23,8 @@ from boosted_attention.lab.experiments.text import (
 from boosted_attention.lab.language import analysis_run, recipe
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
-from boosted_attention.lab.table import Cell, Table, render, trained
-from boosted_attention.statistics import estimate, paired_difference
+from boosted_attention.lab.table import Cell, Table, interval, render
+from boosted_attention.statistics import Estimate, estimate, paired_difference
 
 __all__ = ["TITLE", "collect", "render", "runs"]
 
@@ -38,6 +39,10 @@ PAPER = {
 }
 
 
+Measure = Callable[[dict[str, Any], int], float | None]  # (analysis, layer)
+RANGES = {"(%)": (0.0, 100.0), "correlation": (-1.0, 1.0)}  # of what a row's name says it is
+
+
 def gate(key: str) -> Callable[[dict[str, Any], int], float]:
     return lambda found, layer: by_layer(found["gates"], 1, key)[layer]
 
@@ -50,8 +55,21 @@ def ratio(m: int) -> Callable[[dict[str, Any], int], float]:
     return lambda found, layer: by_layer(found["entropy"]["ratios"], m, "percent")[layer]
 
 
-def hull(kind: str, key: str, where: str = "paper", scale: float = 1.0) -> Callable[[dict[str, Any], int], float]:
-    return lambda found, layer: scale * found["hull"]["model"]["layers"][layer][where][kind][key]
+def hull(kind: str, key: str, where: str = "paper", side: str = "model") -> Measure:
+    """None where no position sees more values than a head has dimensions."""
+
+    def measure(found: dict[str, Any], layer: int) -> float | None:
+        row = found["hull"][side]["layers"][layer]
+        if where not in row:
+            return None
+        value = row[where][kind][key]
+        return 100 * value if key == "outside" else value
+
+    return measure
+
+
+def tokenwise(found: dict[str, Any], layer: int) -> float | None:
+    return by_layer([row for row in found["entropy"]["model"] if row["round"]], 1, "correlation_with_gate")[layer]
 
 
 def worth(found: dict[str, Any], layer: int) -> float:
@@ -63,7 +81,7 @@ def dynamics(key: str, m: int) -> Callable[[dict[str, Any], int], float]:
 
 
 BEYOND = "beyond head_dim"
-MEASURES: dict[str, Callable[[dict[str, Any], int], float]] = {
+MEASURES: dict[str, Measure] = {
     "mean gate": gate("mean"),
     "spread of gates": gate("spread"),
     "gates above one half (%)": lambda found, layer: 100 * gate("open")(found, layer),
@@ -73,17 +91,23 @@ MEASURES: dict[str, Callable[[dict[str, Any], int], float]] = {
     "entropy, round 1": entropy("model", 1),
     "entropy ratio, round 0": ratio(0),
     "entropy ratio, round 1": ratio(1),
+    "sharpness and gate, correlation over tokens": tokenwise,
     "hull distance": hull("boosted", "mean"),
-    "hull distance, relative": hull("boosted", "relative"),
     "hull distance, random correction": hull("random correction", "mean"),
     "hull distance, twicing": hull("twicing", "mean"),
-    "outside the hull (%)": hull("boosted", "outside", scale=100),
-    "outside the hull, random correction (%)": hull("random correction", "outside", scale=100),
-    "outside the hull, twicing (%)": hull("twicing", "outside", scale=100),
-    "outside the hull beyond head_dim (%)": hull("boosted", "outside", BEYOND, 100),
-    "outside the hull beyond head_dim, random correction (%)": hull("random correction", "outside", BEYOND, 100),
-    "||x - F|| / ||x||, round 0": dynamics("left", 0),
-    "||x - F|| / ||x||, round 1": dynamics("left", 1),
+    "hull distance, standard": hull("first estimate", "mean", side="against"),
+    "relative hull distance": hull("boosted", "relative"),
+    "relative hull distance, random correction": hull("random correction", "relative"),
+    "outside the hull (%)": hull("boosted", "outside"),
+    "outside the hull, random correction (%)": hull("random correction", "outside"),
+    "outside the hull, twicing (%)": hull("twicing", "outside"),
+    "outside the hull, standard (%)": hull("first estimate", "outside", side="against"),
+    "relative hull distance beyond head_dim": hull("boosted", "relative", BEYOND),
+    "relative hull distance beyond head_dim, random correction": hull("random correction", "relative", BEYOND),
+    "outside the hull beyond head_dim (%)": hull("boosted", "outside", BEYOND),
+    "outside the hull beyond head_dim, random correction (%)": hull("random correction", "outside", BEYOND),
+    "norm of x - F over norm of x, round 0": dynamics("left", 0),
+    "norm of x - F over norm of x, round 1": dynamics("left", 1),
     "cosine of correction and residual": dynamics("cosine", 1),
 }
 
@@ -132,19 +156,25 @@ def collect(preset: Preset, results: Results) -> Table:
     return table
 
 
-def cells(
-    preset: Preset, found: Found, name: str, measure: Callable[[dict[str, Any], int], float], n_layers: int
-) -> list[Cell | None]:
+def cells(preset: Preset, found: Found, name: str, measure: Measure, n_layers: int) -> list[Cell | None]:
     paper = PAPER.get(name, ()) if preset.text.recipe == FULL_SIZE else ()
     shown: list[Cell | None] = []
     for layer in range(n_layers):
-        try:
-            values = {seed: measure(a, layer) for seed, a in found.items()}
-        except KeyError:  # no position sees more values than a head has dimensions
+        values = [measure(a, layer) for a in found.values()]
+        known = [value for value in values if value is not None]
+        if len(known) < len(values):
             shown.append(None)
             continue
-        shown.append(trained(values, paper[layer] if layer < len(paper) else None))
+        shown.append(Cell(bounded(name, estimate(known)), paper[layer] if layer < len(paper) else None))
     return shown
+
+
+def bounded(name: str, e: Estimate) -> Estimate:
+    """A t interval of few seeds may leave the range of the quantity."""
+    for part, (low, high) in RANGES.items():
+        if part in name:
+            return replace(e, low=max(low, e.low), high=min(high, e.high))
+    return e
 
 
 def mean_entropy(found: Found, which: str, m: int) -> dict[int, float]:
@@ -181,16 +211,19 @@ def add_relations(table: Table, found: Found) -> None:
     for quantity, name in names.items():
         values = [a["relations"][name] for a in found.values()]
         if None not in values:
-            table.quantities[quantity] = estimate(values)
-            table.notes.append(f"{quantity[0].upper()}{quantity[1:]} over layers: {table.quantities[quantity]}.")
-    learned, random = (outside(found, kind) for kind in ("boosted", "random correction"))
-    table.quantities["share of outputs outside the hull (%)"] = estimate(list(learned.values()))
-    table.quantities["outside the hull, boosted - random correction"] = paired_difference(learned, random)
+            table.quantities[quantity] = bounded(quantity, estimate(values))
+            shown = interval(table.quantities[quantity], 2)
+            table.notes.append(f"{quantity[0].upper()}{quantity[1:]} over layers: {shown}.")
+    outside = [100 * value for value in over_layers(found, "boosted", "outside", "paper").values()]
+    name = "share of outputs outside the hull (%)"
+    table.quantities[name] = bounded(name, estimate(outside))
+    if all(BEYOND in row for a in found.values() for row in a["hull"]["model"]["layers"]):
+        learned, random = (over_layers(found, kind, "relative", BEYOND) for kind in ("boosted", "random correction"))
+        table.quantities["relative hull distance beyond head_dim, boosted - random"] = paired_difference(
+            learned, random
+        )
 
 
-def outside(found: Found, kind: str) -> dict[int, float]:
-    """The share of all layers' sampled outputs that lie outside, in percent."""
-    by_seed = {
-        seed: [row["paper"][kind]["outside"] for row in a["hull"]["model"]["layers"]] for seed, a in found.items()
-    }
-    return {seed: 100 * sum(shares) / len(shares) for seed, shares in by_seed.items()}
+def over_layers(found: Found, kind: str, key: str, where: str) -> dict[int, float]:
+    layers = {seed: a["hull"]["model"]["layers"] for seed, a in found.items()}
+    return {seed: sum(row[where][kind][key] for row in rows) / len(rows) for seed, rows in layers.items()}

@@ -1,0 +1,14 @@
+"""Boost pretrained models of transformers; importing this registers boosted models with its Auto classes."""
+
+from boosted_attention.names import InputError
+
+try:
+    import transformers  # noqa: F401
+except ImportError:
+    raise InputError("boosted_attention.pretrained needs transformers (pip install 'boosted-attention[hf]')") from None
+
+from boosted_attention.pretrained.auto import register
+from boosted_attention.pretrained.conversion import boost, unboost
+from boosted_attention.pretrained.correction import load_correction, save_correction
+
+__all__ = ["boost", "load_correction", "register", "save_correction", "unboost"]

@@ -1,0 +1,75 @@
+"""Boosted models among transformers' own: classes and configs that save, load and answer to the Auto classes.
+
+A boosted ``LlamaForCausalLM`` is a ``BoostedLlamaForCausalLM``, a subclass made on demand; its config is a
+``BoostedLlamaConfig`` with model_type "boosted-llama" and a list ``boosting``, one entry per stage. Both are registered
+when this module is imported, for the families below, or when a model of another family is boosted.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from boosted_attention.pretrained.conversion import Stage, install
+
+FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "opt", "gpt_neox", "phi", "smollm3")
+PREFIX = "boosted-"
+
+
+class BoostedModel:
+    """What a boosted model's class adds to its base: rounds from the config, before weights are loaded."""
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any):
+        super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
+        for stage in config.boosting:
+            install(self, Stage.from_dict(stage))  # type: ignore[arg-type]
+
+
+@cache
+def config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
+    kind = type(f"Boosted{base.__name__}", (base,), {"model_type": PREFIX + base.model_type, "__module__": __name__})
+    AutoConfig.register(kind.model_type, kind, exist_ok=True)
+    return kind
+
+
+@cache
+def model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    assert base.config_class is not None
+    config = config_class(base.config_class)
+    kind = type(f"Boosted{base.__name__}", (BoostedModel, base), {"config_class": config, "__module__": __name__})
+    if MODEL_FOR_CAUSAL_LM_MAPPING.get(base.config_class, None) is base:
+        AutoModelForCausalLM.register(config, kind, exist_ok=True)
+    return kind
+
+
+def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
+    """Change class and config of a model whose rounds are in place."""
+    if not isinstance(model, BoostedModel):
+        model.config.__class__ = config_class(type(model.config))
+        model.config.boosting = []
+        model.__class__ = model_class(type(model))
+    model.config.boosting = [*model.config.boosting, stage.to_dict()]
+    model.config.architectures = [type(model).__name__]
+
+
+def become_original(model: PreTrainedModel) -> None:
+    base = next(kind for kind in type(model).__mro__ if kind not in (type(model), BoostedModel))
+    original = next(kind for kind in type(model.config).__mro__ if kind is not type(model.config))
+    delattr(model.config, "boosting")
+    model.config.__class__ = original
+    model.__class__ = base
+    model.config.architectures = [base.__name__]
+
+
+def register(model_type: str) -> None:
+    """Make the Auto classes know boosted models of a family."""
+    config = CONFIG_MAPPING[model_type]
+    model_class(MODEL_FOR_CAUSAL_LM_MAPPING[config])
+
+
+for family in FAMILIES:
+    register(family)

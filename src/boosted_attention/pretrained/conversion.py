@@ -1,0 +1,204 @@
+"""boost(model): correction rounds for a pretrained decoder, without any effect until they are trained.
+
+A correction is a deep copy of the attention module it corrects, so that rotary embeddings, grouped heads, sliding
+windows, kernels and masks are the model's own. Its value projection and every bias behind it are zero: it gives
+exactly zero whatever it sees, and the model's outputs stay what they were, bit for bit. The gate starts at one half, so
+that the first optimizer step moves the values and the second everything else.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from boosted_attention.attention.gates import GATES
+from boosted_attention.model.config import layer_indices
+from boosted_attention.names import is_count, require, require_choice
+from boosted_attention.pretrained.families import find_attention, redraw, silence
+from boosted_attention.pretrained.layer import CorrectedAttention, corrected_layers
+
+INITS = ("copy", "random")
+TRAINS = ("correction", "all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What one call of ``boost`` added; a model's config keeps them in order."""
+
+    layers: tuple[int, ...]
+    n_new: int
+    gate: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "layers": list(self.layers)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Stage:
+        return cls(layers=tuple(values["layers"]), n_new=values["n_new"], gate=values["gate"])
+
+
+def boost(
+    model: PreTrainedModel,
+    *,
+    n_rounds: int = 2,
+    gate: str = "vector",
+    layers: str | Sequence[int] = "all",
+    init: str = "copy",
+    train: str = "correction",
+) -> PreTrainedModel:
+    """Give a pretrained decoder correction rounds, in place, with no effect at the start. Returns the model.
+
+        model = boost(AutoModelForCausalLM.from_pretrained("HuggingFaceTB/SmolLM2-135M"))
+
+    Args:
+        model: a causal language model of transformers whose layers have one attention module each.
+        n_rounds: rounds per boosted layer, the model's own attention among them. On a boosted model a larger number
+            adds rounds; what is there stays.
+        gate: "vector" (the paper's), "scalar", "mlp" or "none".
+        layers: "all", "last:k", or indices, such as those an importance analysis chose.
+        init: where a correction's queries and keys start: "copy" (round 0's) or "random".
+        train: "correction" freezes everything but the new rounds and their gates; "all" trains the whole model.
+    """
+    require_boostable(model)
+    require(is_count(n_rounds) and n_rounds >= 2, f"n_rounds={n_rounds!r} must be an integer of at least 2")
+    require_choice("gate", gate, GATES)
+    require_choice("init", init, INITS)
+    require_choice("train", train, TRAINS)
+    places = find_attention(model)
+    chosen = sorted(layer_indices(layers, len(places), "layers"))
+    require(bool(chosen), f"layers={layers!r} chooses no layer")
+    have = {n_rounds_of(getattr(*places[i])) for i in chosen}
+    require(
+        len(have) == 1,
+        f"layers={layers!r} have different numbers of rounds, {sorted(have)}; boost those with equal numbers together",
+    )
+    (before,) = have
+    require(
+        before < n_rounds,
+        f"the model is boosted already: these layers have {before} rounds; n_rounds={before + 1} adds one, "
+        "unboost(model) gives the original back",
+    )
+    stage = Stage(layers=tuple(chosen), n_new=n_rounds - before, gate=gate)
+    from boosted_attention.pretrained.auto import become_boosted
+
+    added = install(model, stage, init)
+    become_boosted(model, stage)
+    freeze(model, added if train == "correction" else None)
+    return model
+
+
+def require_boostable(model: Any) -> None:
+    name = type(model).__name__
+    require(
+        isinstance(model, PreTrainedModel),
+        f"boost takes a model of transformers, got {name}"
+        + ("; boost the base model, then add the adapter" if "Peft" in name else ""),
+    )
+    require(
+        not getattr(model.config, "is_encoder_decoder", False),
+        f"{name} is an encoder-decoder model; boost takes decoders (causal language models)",
+    )
+    require(model.can_generate(), f"{name} is not a causal language model; boost takes decoders that generate")
+    quantised = getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None
+    weights = all(p.is_floating_point() for p in model.parameters())
+    require(
+        not quantised and weights,
+        f"{name} is quantised: its attention modules cannot be copied and zeroed; load it in a floating dtype",
+    )
+
+
+def n_rounds_of(attention: nn.Module) -> int:
+    return attention.n_rounds if isinstance(attention, CorrectedAttention) else 1
+
+
+def install(model: PreTrainedModel, stage: Stage, init: str = "copy") -> list[nn.Module]:
+    """Add a stage's rounds; the modules that are new."""
+    places, new = find_attention(model), []
+    for i in stage.layers:
+        layer, name = places[i]
+        if not isinstance(getattr(layer, name), CorrectedAttention):
+            setattr(layer, name, CorrectedAttention(getattr(layer, name)))
+        attention: CorrectedAttention = getattr(layer, name)
+        for _ in range(stage.n_new):
+            correction = copy.deepcopy(attention.original)
+            weight = next(attention.original.parameters())
+            if init == "random":
+                redraw(correction, getattr(model.config, "initializer_range", 0.02))
+            silence(correction)
+            gate = make_gate(stage.gate, model.config.hidden_size).to(weight.device, weight.dtype)
+            attention.add(correction, gate)
+            new += [correction, gate]
+    protect(new)
+    number_slots([getattr(layer, name) for layer, name in places])
+    for module in new:
+        module.train(model.training)
+    return new
+
+
+def make_gate(kind: str, d: int) -> nn.Module:
+    """One half everywhere at the start."""
+    gate = GATES[kind](d)
+    if isinstance(getattr(gate, "proj", None), nn.Linear):
+        nn.init.zeros_(gate.proj.weight)  # type: ignore[union-attr, arg-type]
+        nn.init.zeros_(gate.proj.bias)  # type: ignore[union-attr, arg-type]
+    return gate
+
+
+def number_slots(attentions: Sequence[nn.Module]) -> None:
+    """Cache layers of the corrections, behind the model's own, in the order they run."""
+    slot = len(attentions)
+    for attention in attentions:
+        if isinstance(attention, CorrectedAttention):
+            for m in range(1, attention.n_rounds):
+                attention.rounds[m].layer_idx = slot  # type: ignore[assignment]
+                slot += 1
+
+
+def protect(modules: Iterable[nn.Module]) -> None:
+    """Tell transformers' initialisation that these have their weights."""
+    for module in modules:
+        for m in module.modules():
+            m._is_hf_initialized = True  # type: ignore[assignment]
+        for p in module.parameters():
+            p._is_hf_initialized = True  # type: ignore[attr-defined]
+
+
+def freeze(model: PreTrainedModel, trained: Sequence[nn.Module] | None) -> None:
+    """Train these modules alone; None: everything."""
+    chosen = None if trained is None else {id(p) for module in trained for p in module.parameters()}
+    for p in model.parameters():
+        p.requires_grad_(chosen is None or id(p) in chosen)
+
+
+def unboost(model: PreTrainedModel) -> PreTrainedModel:
+    """Give the original model back, in place: its own attention modules, class and config; everything trainable."""
+    require(bool(corrected_layers(model)), f"{type(model).__name__} is not boosted")
+    from boosted_attention.pretrained.auto import become_original
+
+    for layer, name in find_attention(model):
+        attention = getattr(layer, name)
+        if isinstance(attention, CorrectedAttention):
+            setattr(layer, name, attention.original)
+    become_original(model)
+    freeze(model, None)
+    return model
+
+
+@torch.no_grad()
+def is_silent(model: nn.Module) -> bool:
+    """Whether no correction has been trained yet."""
+    from boosted_attention.pretrained.families import find_parts
+
+    for attention in corrected_layers(model).values():
+        for correction in list(attention.rounds)[1:]:
+            parts = find_parts(correction)
+            assert parts is not None
+            if any(bool(t.any()) for t in parts.values(correction)):
+                return False
+    return True

@@ -1,0 +1,117 @@
+"""The correction alone, as a file: what was trained, without the model it corrects.
+
+    FOLDER/   correction.safetensors   correction.json
+
+The JSON names the base model and holds the hash of its weights: a correction of one model is noise in another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from boosted_attention.files import write_json
+from boosted_attention.names import InputError, require
+from boosted_attention.pretrained.conversion import Stage, freeze, install
+from boosted_attention.pretrained.layer import corrected_layers
+
+WEIGHTS, SETTINGS = "correction.safetensors", "correction.json"
+
+
+def is_correction(name: str) -> bool:
+    """Whether a parameter belongs to a correction round or its gate."""
+    parts = name.split(".")
+    if "gates" in parts:
+        return True
+    return "rounds" in parts and parts[parts.index("rounds") + 1] != "0"
+
+
+def base_name(name: str) -> str:
+    """What a parameter of the base is called in the original model."""
+    return name.replace(".rounds.0.", ".")
+
+
+def base_hash(model: PreTrainedModel) -> str:
+    """Of the base's weights, boosted or not; tied ones count once."""
+    digest = hashlib.sha256()
+    base = {base_name(name): p for name, p in model.named_parameters() if not is_correction(name)}
+    for name in sorted(base):
+        p = base[name].detach().cpu().contiguous()
+        digest.update(f"{name} {p.dtype} {tuple(p.shape)}\n".encode())
+        digest.update(p.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save_correction(model: PreTrainedModel, folder: str | Path) -> Path:
+    """Write the correction rounds and gates of a boosted model."""
+    require(bool(corrected_layers(model)), f"{type(model).__name__} is not boosted: there is no correction to save")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    held = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters() if is_correction(name)}
+    save_file(held, folder / WEIGHTS, metadata={"format": "pt"})
+    settings = {
+        "boosting": model.config.boosting,
+        "base": {"name": model.config.name_or_path, "sha256": base_hash(model)},
+        "parameters": sum(p.numel() for p in held.values()),
+    }
+    write_json(folder / SETTINGS, settings)
+    return folder
+
+
+def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
+    """Boost a base model with a saved correction, in place; refused if the base is another one."""
+    from boosted_attention.pretrained.auto import become_boosted
+
+    folder = Path(folder)
+    require(not corrected_layers(model), "the model is boosted already; unboost(model) first")
+    settings = read_settings(folder)
+    theirs, ours = settings["base"]["sha256"], base_hash(model)
+    require(
+        theirs == ours,
+        f"{folder} corrects another model ({settings['base']['name'] or 'unnamed'}, weights {theirs[:12]}) than this "
+        f"one (weights {ours[:12]}); load it onto the base it was trained with",
+    )
+    held = read_weights(folder)
+    added = []
+    for values in settings["boosting"]:
+        stage = Stage.from_dict(values)
+        added = install(model, stage)
+        become_boosted(model, stage)
+    wanted = {name: p for name, p in model.named_parameters() if is_correction(name)}
+    differing = sorted(wanted.keys() ^ held.keys())
+    require(not differing, f"{folder}/{WEIGHTS} does not fit its {SETTINGS}: {differing[0] if differing else ''}")
+    with torch.no_grad():
+        for name, p in wanted.items():
+            p.copy_(held[name])
+    freeze(model, added)
+    return model
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    path = folder / SETTINGS
+    require(path.is_file(), f"{folder} holds no correction: it has no {SETTINGS}")
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        assert settings["base"]["sha256"]
+        assert all(Stage.from_dict(stage) for stage in settings["boosting"])
+    except (OSError, ValueError, KeyError, TypeError, AssertionError):
+        raise InputError(f"{path} is damaged") from None
+    return settings
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    path = folder / WEIGHTS
+    require(path.is_file(), f"{folder} is not whole: it has no {WEIGHTS}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
