@@ -382,7 +382,7 @@ def language_model() -> list[Claim]:
          "In layer 1 round 0 is 27 % more diffuse."),
         ("entropy-layer-1-round-1", "6.4", "analysis", "entropy ratio, round 1 | layer 1", number(-45.0, 5.0), "-45 %",
          "In layer 1 round 1 is 45 % less diffuse."),
-        ("hull-random", "6.4", "analysis", "relative hull distance beyond head_dim, boosted - random", above(), "not measured",
+        ("hull-random", "6.4", "analysis", "hull distance beyond head_dim, boosted over random (%)", above(), "not measured",
          "A learned correction leaves the hull farther than a random one of the same norm, where more values are visible than a head has dimensions."),
         ("gate-importance", "6.4", "analysis", "rank correlation of importance and gate", above(), "not measured",
          "The layers with wider gates are those whose correction matters more."),

@@ -102,7 +102,7 @@ def render(table: Table) -> str:
         ]
         for c in table.comparisons:
             p = "" if c.p_holm is None else f"{c.p_holm:.2g}"
-            paper = "" if c.paper is None else f"{c.paper:+g}"
+            paper = "" if c.paper is None else f"{c.paper:+.3g}"
             needed = "" if c.seeds_needed is None else str(c.seeds_needed)
             label = c.label.replace(" | ", ", ")  # a bar would end the cell
             lines.append(f"| {label} | {interval(c.difference, table.precision)} | {p} | {paper} | {needed} |")

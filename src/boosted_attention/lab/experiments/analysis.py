@@ -24,7 +24,7 @@ from boosted_attention.lab.language import analysis_run, recipe
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Cell, Table, interval, render
-from boosted_attention.statistics import Estimate, estimate, paired_difference
+from boosted_attention.statistics import Estimate, estimate
 
 __all__ = ["TITLE", "collect", "render", "runs"]
 
@@ -81,6 +81,7 @@ def dynamics(key: str, m: int) -> Callable[[dict[str, Any], int], float]:
 
 
 BEYOND = "beyond head_dim"
+FARTHER = "hull distance beyond head_dim, boosted over random (%)"
 MEASURES: dict[str, Measure] = {
     "mean gate": gate("mean"),
     "spread of gates": gate("spread"),
@@ -102,8 +103,8 @@ MEASURES: dict[str, Measure] = {
     "outside the hull, random correction (%)": hull("random correction", "outside"),
     "outside the hull, twicing (%)": hull("twicing", "outside"),
     "outside the hull, standard (%)": hull("first estimate", "outside", side="against"),
-    "relative hull distance beyond head_dim": hull("boosted", "relative", BEYOND),
-    "relative hull distance beyond head_dim, random correction": hull("random correction", "relative", BEYOND),
+    "hull distance beyond head_dim": hull("boosted", "mean", BEYOND),
+    "hull distance beyond head_dim, random correction": hull("random correction", "mean", BEYOND),
     "outside the hull beyond head_dim (%)": hull("boosted", "outside", BEYOND),
     "outside the hull beyond head_dim, random correction (%)": hull("random correction", "outside", BEYOND),
     "norm of x - F over norm of x, round 0": dynamics("left", 0),
@@ -214,16 +215,20 @@ def add_relations(table: Table, found: Found) -> None:
             table.quantities[quantity] = bounded(quantity, estimate(values))
             shown = interval(table.quantities[quantity], 2)
             table.notes.append(f"{quantity[0].upper()}{quantity[1:]} over layers: {shown}.")
-    outside = [100 * value for value in over_layers(found, "boosted", "outside", "paper").values()]
+    layers = {seed: a["hull"]["model"]["layers"] for seed, a in found.items()}
+    outside = [100 * average([row["paper"]["boosted"]["outside"] for row in rows]) for rows in layers.values()]
     name = "share of outputs outside the hull (%)"
     table.quantities[name] = bounded(name, estimate(outside))
-    if all(BEYOND in row for a in found.values() for row in a["hull"]["model"]["layers"]):
-        learned, random = (over_layers(found, kind, "relative", BEYOND) for kind in ("boosted", "random correction"))
-        table.quantities["relative hull distance beyond head_dim, boosted - random"] = paired_difference(
-            learned, random
+    if all(BEYOND in row for rows in layers.values() for row in rows):  # equal norms: distances can be compared
+        table.quantities[FARTHER] = estimate(
+            [average([farther(row[BEYOND]) for row in rows]) for rows in layers.values()]
         )
 
 
-def over_layers(found: Found, kind: str, key: str, where: str) -> dict[int, float]:
-    layers = {seed: a["hull"]["model"]["layers"] for seed, a in found.items()}
-    return {seed: sum(row[where][kind][key] for row in rows) / len(rows) for seed, rows in layers.items()}
+def farther(kinds: dict[str, Any]) -> float:
+    """How much farther from the hull the correction leads than a random one of the same norm, in percent."""
+    return 100 * (kinds["boosted"]["mean"] / kinds["random correction"]["mean"] - 1)
+
+
+def average(values: list[float]) -> float:
+    return sum(values) / len(values)
