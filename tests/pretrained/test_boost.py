@@ -255,6 +255,13 @@ def test_gates_start_at_one_half(gate):
     assert torch.equal(logits(model, ids), before)
 
 
+def test_corrections_share_the_models_config():
+    model = boost(tiny("llama"))
+    assert all(r.config is model.config for a in corrected_layers(model).values() for r in a.rounds)
+    model.set_attn_implementation("eager")
+    assert {r.config._attn_implementation for a in corrected_layers(model).values() for r in a.rounds} == {"eager"}
+
+
 def test_output_attentions_are_the_models_own():
     model, ids = boost(tiny("llama", kernel="eager")), tokens()
     disturb(model)

@@ -82,4 +82,5 @@ def look(model: nn.Module, row: Tensor, t: int, start: int, vocabulary: Sequence
 def top_predictions(logits: Tensor, vocabulary: Sequence[str]) -> list[list[Any]]:
     """The likeliest tokens with their probabilities."""
     p, index = logits.float().softmax(dim=-1).topk(min(SHOWN, logits.shape[-1]))
-    return [[vocabulary[i], value] for i, value in zip(index.tolist(), p.tolist(), strict=True)]
+    named = (vocabulary[i] if i < len(vocabulary) else f"<{i}>" for i in index.tolist())  # a model may have spare ids
+    return [[name, value] for name, value in zip(named, p.tolist(), strict=True)]

@@ -61,7 +61,7 @@ def run(
     usable_dtypes(device)
     mine = load_run(folder, checkpoint, device)
     theirs = None if against is None else load_run(against, checkpoint, device)
-    longest = min(run.config.model.max_len for run in (mine, theirs) if run is not None)
+    longest: int = min(run.config.model.max_len for run in (mine, theirs) if run is not None)
     require(longest >= 2, f"a model of max_len={longest} sees one token at a time: there is nothing to analyse")
     length = min(longest, 256) if length is None else length
     require(is_count(length) and 2 <= length <= longest, f"--length {length} must lie between 2 and {longest}")

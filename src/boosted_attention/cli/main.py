@@ -24,6 +24,8 @@ COMMANDS = {
     "evaluate": "perplexity of a trained run, over every token",
     "generate": "continue a text with a trained run",
     "analyze": "look inside the rounds of a trained run: gates, entropy, importance, corrections",
+    "boost": "give a pretrained model of transformers correction rounds, without effect until trained",
+    "finetune": "train a boosted pretrained model, or its rivals, on any text",
     "check": "run every layer's parity, causality and cache checks on this machine",
 }
 

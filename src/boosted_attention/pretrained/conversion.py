@@ -126,7 +126,8 @@ def install(model: PreTrainedModel, stage: Stage, init: str = "copy") -> list[nn
             setattr(layer, name, CorrectedAttention(getattr(layer, name)))
         attention: CorrectedAttention = getattr(layer, name)
         for _ in range(stage.n_new):
-            correction = copy.deepcopy(attention.original)
+            shared = {id(m.config): m.config for m in attention.original.modules() if hasattr(m, "config")}
+            correction = copy.deepcopy(attention.original, shared)  # type: ignore[arg-type]  # one config for all
             weight = next(attention.original.parameters())
             if init == "random":
                 redraw(correction, getattr(model.config, "initializer_range", 0.02))

@@ -5,6 +5,7 @@ RUN/   config.json   tokenizer.json   metrics.jsonl   checkpoints/   result.json
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Iterator
@@ -15,11 +16,11 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from torch import nn
 
 from boosted_attention.data.tokenizer import Tokenizer
 from boosted_attention.data.tokens import DataConfig, TokenData
 from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.names import InputError, require, require_choice
 from boosted_attention.train import checkpoint
 from boosted_attention.train.config import TrainingConfig
@@ -29,7 +30,7 @@ from boosted_attention.train.config import TrainingConfig
 class RunConfig:
     """Everything a run is made from."""
 
-    model: LanguageModelConfig
+    model: Any  # a LanguageModelConfig, or what else builds a model with its methods
     training: TrainingConfig
     data: DataConfig
 
@@ -39,10 +40,17 @@ class RunConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunConfig:
         return cls(
-            model=LanguageModelConfig.from_dict(values["model"]),
+            model=model_config(values["model"]),
             training=TrainingConfig(**values["training"]),
             data=DataConfig(**values["data"]),
         )  # "fingerprint", which stands beside them in a run's folder, is no setting
+
+
+def model_config(values: dict[str, Any]) -> Any:
+    """The configuration of a model from what a run's folder says of it."""
+    if values.get("kind") == "pretrained":  # by name: transformers is loaded for those runs only
+        return importlib.import_module("boosted_attention.pretrained.finetune").FinetuneConfig.from_dict(values)
+    return LanguageModelConfig.from_dict(values)
 
 
 @contextmanager
@@ -81,7 +89,7 @@ class TrainedRun:
 
     folder: Path
     config: RunConfig
-    model: LanguageModel
+    model: Any  # a LanguageModel, or one with its methods
     tokenizer: Tokenizer
     step: int
     fingerprint: str  # of its data
@@ -127,7 +135,7 @@ def load_run(folder: Path, which: str = "best", device: str | torch.device = "cp
     return TrainedRun(folder, config, model.to(device).eval(), tokenizer, found.step, fingerprint)
 
 
-def load_weights(model: LanguageModel, found: checkpoint.Checkpoint) -> None:
+def load_weights(model: nn.Module, found: checkpoint.Checkpoint) -> None:
     try:
         model.load_state_dict(found.tensors("model"))
     except RuntimeError as error:

@@ -23,6 +23,7 @@ from torch import Tensor
 from boosted_attention.analysis.dynamics import LONGEST as DYNAMICS_LONGEST
 from boosted_attention.analysis.dynamics import dynamics_probe
 from boosted_attention.analysis.survey import rounded
+from boosted_attention.attention.trace import traced_layers
 from boosted_attention.data.batches import Batches, batch_hash
 from boosted_attention.data.tokens import TokenData
 from boosted_attention.files import write_json
@@ -129,9 +130,9 @@ class Training:
             load_weights(self.model, found)
         self.device = torch.device(trainer.device)
         self.model.to(self.device)
-        self.names = [name for name, _ in self.model.named_parameters()]
+        self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(),
+            self.trained.values(),
             lr=torch.tensor(0.0) if self.training.compile else 0.0,
             betas=(BETA1, self.training.beta2),
             weight_decay=self.training.weight_decay,
@@ -188,7 +189,7 @@ class Training:
 
     def _restore(self, found: checkpoint.Checkpoint) -> None:
         held = found.tensors("optimizer")
-        for name, p in self.model.named_parameters():
+        for name, p in self.trained.items():
             self.optimizer.state[p] = {
                 "step": held["step"].to(self.device) if self.device.type != "cpu" else held["step"].clone(),
                 "exp_avg": held[f"exp_avg.{name}"].to(self.device),
@@ -238,7 +239,7 @@ class Training:
             self.loss, ids.to(self.device), targets.to(self.device), self.training.accumulate, self.training.precision
         )
         limit = self.training.clip or float("inf")
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.trained.values(), limit))
         if not (abs(loss) < float("inf") and norm < float("inf")):
             raise TrainingError(
                 f"step {self.done + 1}, batch {name}: loss {loss}, gradient norm {norm}; nothing was updated and the "
@@ -270,7 +271,9 @@ class Training:
             checkpoint.save(self.checkpoints, "best", self.done, {"model": self.model.state_dict()}, self._state())
 
     def _dynamics(self) -> list[dict[str, Any]]:
-        """What the rounds do to a few rows of validation text."""
+        """What the rounds do to a few rows of validation text; nothing in a model without our layers."""
+        if not traced_layers(self.model):
+            return []
         length = min(self.trainer.config.model.max_len, DYNAMICS_LONGEST)
         tokens = self.trainer.data.splits["validation"][: DYNAMICS_ROWS * length]
         rows = tokens[: len(tokens) // length * length] if len(tokens) >= length else tokens
@@ -279,7 +282,7 @@ class Training:
 
     def _require_finite(self) -> None:
         """Nothing that is not a number reaches a checkpoint."""
-        for name, p in self.model.named_parameters():
+        for name, p in self.trained.items():
             if not bool(p.isfinite().all()):
                 raise TrainingError(
                     f"step {self.done}: the update made {name} infinite or NaN; the last checkpoint is as it was; "
@@ -309,7 +312,7 @@ class Training:
         held: dict[str, Tensor] = {"rng.cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             held["rng.cuda"] = torch.cuda.get_rng_state(self.device)
-        for name, p in self.model.named_parameters():
+        for name, p in self.trained.items():
             state = self.optimizer.state[p]
             held |= {"step": state["step"], **{f"{key}.{name}": state[key] for key in ("exp_avg", "exp_avg_sq")}}
         self.metrics.flush()
@@ -330,6 +333,7 @@ class Training:
             "tokens": self.tokens,
             "seconds": round(self.seconds, 3),
             "parameters": config.model.num_params(),
+            "trained_parameters": sum(p.numel() for p in self.trained.values()),
             "flops_per_token": config.model.flops(),
             "data": self.trainer.data.fingerprint,
             "probe": json.loads((self.folder / "probe.json").read_text()),

@@ -1,0 +1,52 @@
+"""``boosted-attention boost``: correction rounds for a pretrained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def run(
+    model: Path,
+    out: Path,
+    /,
+    *,
+    n_rounds: int = 2,
+    gate: str = "vector",
+    layers: str = "all",
+    init: str = "copy",
+) -> int:
+    """Boost a pretrained decoder of transformers: OUT is the same model with correction rounds that do nothing yet.
+
+    The outputs stay the same bit for bit until ``boosted-attention finetune OUT`` has trained the corrections. OUT is
+    an ordinary folder of transformers; ``import boosted_attention.pretrained`` makes AutoModelForCausalLM know it.
+
+    Example: boosted-attention boost models/SmolLM2-135M boosted/SmolLM2-135M --layers last:10
+
+    Args:
+        model: folder of the model: config.json, *.safetensors, tokenizer.json.
+        out: folder for the boosted model.
+        n_rounds: rounds per boosted layer, the model's own attention among them.
+        gate: vector, scalar, mlp or none.
+        layers: all, last:k, or indices such as 0,4,5.
+        init: where a correction's queries and keys start: copy or random.
+    """
+    import shutil
+
+    from boosted_attention.files import require_folder
+    from boosted_attention.names import require
+    from boosted_attention.pretrained.conversion import boost
+    from boosted_attention.pretrained.finetune import load, quietly, require_model_folder
+
+    require_model_folder(model)
+    require(not out.exists() or not any(out.iterdir()), f"{out} exists and is not empty; give another folder")
+    require_folder(out, (), option="OUT")
+    boosted = boost(load(model), n_rounds=n_rounds, gate=gate, layers=layers, init=init)
+    with quietly():
+        boosted.save_pretrained(out)
+    for path in sorted(model.iterdir()):
+        if path.is_file() and not (out / path.name).exists() and path.suffix in (".json", ".txt", ".model", ".jinja"):
+            shutil.copy2(path, out / path.name)  # tokenizer and templates
+    new = sum(p.numel() for p in boosted.parameters() if p.requires_grad)
+    total = sum(p.numel() for p in boosted.parameters())
+    print(f"written: {out}: {type(boosted).__name__}, {total:,} parameters, {new:,} of them in corrections and gates")
+    return 0

@@ -1,0 +1,69 @@
+"""``boosted-attention finetune``: train a boosted pretrained model, or its rivals, on any text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from boosted_attention.data.tokens import DataConfig
+from boosted_attention.train.config import TrainingConfig
+
+DEFAULTS = TrainingConfig(
+    steps=200, batch_size=4, accumulate=4, lr=3e-4, horizon=0, weight_decay=0.0, eval_every=50, layout="windows"
+)
+
+
+def run(
+    model: Path,
+    /,
+    *,
+    out: Path | None = None,
+    train: str = "correction",
+    lora_rank: int = 8,
+    max_len: int = 0,
+    resume: bool = False,
+    device: str = "cpu",
+    checkpoint_every: int = 50,
+    tensorboard: bool = False,
+    training: Annotated[TrainingConfig, tyro.conf.OmitArgPrefixes] = DEFAULTS,
+    data: Annotated[DataConfig, tyro.conf.OmitArgPrefixes] = DataConfig(),  # noqa: B008
+) -> int:
+    """Fine-tune a model of transformers with this project's trainer: same checkpoints, same exact resume.
+
+    The text is read with the model's own tokenizer. Checkpoints hold what was trained; the run's folder needs the model
+    again to be used by ``evaluate``, ``generate`` or ``analyze``.
+
+    Example: boosted-attention finetune boosted/SmolLM2-135M --corpus text:notes/ --steps 200
+
+    Args:
+        model: folder of the model, boosted by ``boosted-attention boost`` for --train correction.
+        out: folder of the run; runs/MODEL-TRAIN-SEED by default.
+        train: correction (the correction rounds alone), all, or lora.
+        lora_rank: rank of the adapters of --train lora.
+        max_len: tokens per row; 0 takes 512, or as many as the model has positions.
+        resume: go on from the last checkpoint in --out.
+        device: cpu, cuda or mps.
+        checkpoint_every: steps between checkpoints.
+        tensorboard: also write TensorBoard files.
+    """
+    from dataclasses import replace
+
+    from boosted_attention.cli.train import absolute
+    from boosted_attention.cli.train import train as run_training
+    from boosted_attention.names import require
+    from boosted_attention.pretrained.finetune import FinetuneConfig, require_model_folder
+    from boosted_attention.train.folder import RunConfig
+
+    require_model_folder(model)
+    tokenizer = model / "tokenizer.json"
+    require(tokenizer.is_file(), f"{model} has no tokenizer.json; the text cannot be read as the model reads it")
+    base = str(model.expanduser().absolute())
+    config = RunConfig(
+        model=FinetuneConfig(base=base, train=train, lora_rank=lora_rank, max_len=max_len),
+        training=training,
+        data=replace(absolute(data), tokenizer=str(tokenizer.absolute())),
+    )
+    place = out or Path("runs") / f"{model.name}-{train}-{training.seed}"
+    return run_training(config, place, resume, device, checkpoint_every, tensorboard)

@@ -1,0 +1,199 @@
+"""Fine-tuning with the project's trainer: what is trained, kept, resumed, and refused."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers
+
+from boosted_attention.cli.main import main
+from boosted_attention.data.tokenizer import build_tokenizer
+from boosted_attention.data.tokens import DataConfig, prepare
+from boosted_attention.model.loss import IGNORED
+from boosted_attention.pretrained.correction import is_correction
+from boosted_attention.pretrained.finetune import FinetuneConfig, lora_rank_for
+from boosted_attention.train.config import TrainingConfig
+from boosted_attention.train.folder import RunConfig, load_run
+from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.trainer import Trainer
+from tests.pretrained.families import FAMILIES, disturb, tiny
+from tests.test_language_cli import refused
+
+
+def command(*args) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([str(arg) for arg in args])
+    assert stop.value.code == 0
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, text_file):
+    """A tiny Llama with a tokenizer of the text, and the same model boosted."""
+    folder = tmp_path_factory.mktemp("models")
+    model = tiny("llama", vocab_size=320, tie_word_embeddings=True)
+    model.save_pretrained(folder / "base")
+    build_tokenizer("bpe", 300, [text_file.read_text()]).save(folder / "base" / "tokenizer.json")
+    command("boost", folder / "base", folder / "boosted", "--layers", "last:2")
+    return folder
+
+
+def run_config(models, text_file, name="boosted", train="correction", **training):
+    settings = {"steps": 8, "batch_size": 4, "accumulate": 2, "eval_every": 4, "horizon": 0, "lr": 1e-2, **training}
+    return RunConfig(
+        model=FinetuneConfig(base=str(models / name), train=train, max_len=16),
+        training=TrainingConfig(**settings),
+        data=DataConfig(
+            corpus=f"text:{text_file}", tokenizer=str(models / "base" / "tokenizer.json"), held_out_tokens=300
+        ),
+    )
+
+
+def train(config, folder, steps=None):
+    data = prepare(config.data, 0)
+    config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size))
+    return Trainer(folder=folder, config=config, data=data, checkpoint_every=2).run(resume=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("boosted", "correction"), ("boosted", "all"), ("base", "all"), ("base", "lora")]
+)
+def test_only_what_should_be_trained_is(models, text_file, tmp_path, name, method):
+    config = run_config(models, text_file, name, method)
+    result = train(config, tmp_path / "run")
+    assert result["best"]["validation_loss"] < read_metrics(tmp_path / "run" / "metrics.jsonl")[0]["validation_loss"]
+    loaded = load_run(tmp_path / "run").model
+    trained = loaded.trained()
+    assert result["trained_parameters"] == sum(p.numel() for p in trained.values())
+    if method == "correction":
+        assert all(is_correction(name) for name in trained)
+        base = transformers.AutoModelForCausalLM.from_pretrained(models / "base").state_dict()
+        ours = {k.removeprefix("model.").replace(".rounds.0.", "."): v for k, v in loaded.named_parameters()}
+        assert all(torch.equal(ours[key], value) for key, value in base.items() if key in ours)
+    elif method == "lora":
+        assert all("lora_" in name for name in trained)
+    else:
+        assert len(trained) == len(list(loaded.parameters()))
+    held = loaded.state_dict()
+    assert held.keys() == trained.keys()
+
+
+def test_a_stopped_run_goes_on_exactly(models, text_file, tmp_path):
+    config = run_config(models, text_file)
+    whole = train(config, tmp_path / "whole")
+    train(replace(config, training=replace(config.training, steps=8)), tmp_path / "parts")
+    for path in (tmp_path / "parts" / "checkpoints").glob("step-*8"):
+        shutil.rmtree(path)  # as if killed after step 6
+    (tmp_path / "parts" / "result.json").unlink()
+    again = train(config, tmp_path / "parts")
+    assert again["test"] == whole["test"]
+    first, second = (
+        [row["loss"] for row in read_metrics(tmp_path / name / "metrics.jsonl") if "loss" in row]
+        for name in ("whole", "parts")
+    )
+    assert first == second
+
+
+def test_from_the_command_line(models, text_file, tmp_path, capsys):
+    out = tmp_path / "run"
+    command(
+        "finetune", models / "boosted", "--corpus", f"text:{text_file}", "--steps", 4, "--eval-every", 2, "--max-len",
+        16, "--batch-size", 2, "--accumulate", 1, "--held-out-tokens", 200, "--out", out,
+    )  # fmt: skip
+    command("evaluate", out)
+    command("generate", out, "bado", "--tokens", 5)
+    command("analyze", out, "--sequences", 2)
+    printed = capsys.readouterr().out
+    assert "hull distance: " in printed
+    assert "layer 1: mean gate 0.5" in printed
+    stored = json.loads((out / "config.json").read_text())["model"]
+    assert stored["kind"] == "pretrained"
+    assert stored["train"] == "correction"
+    found = json.loads((out / "analysis" / "analysis.json").read_text())
+    assert found["rounds"] == [2, 2]
+
+
+def test_boosting_a_folder_changes_no_output(models):
+    ids = torch.randint(2, 60, (2, 9))
+    before, after = (
+        transformers.AutoModelForCausalLM.from_pretrained(models / name).eval()(ids).logits
+        for name in ("base", "boosted")
+    )
+    assert torch.equal(before, after)
+    assert (models / "boosted" / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_the_chunked_loss_is_the_models(family, tmp_path):
+    """With and without a bias on the head, the loss is the model's own."""
+    model = tiny(family)
+    model.save_pretrained(tmp_path)
+    wrapped = FinetuneConfig(base=str(tmp_path), boost={}, max_len=12).build().eval()
+    disturb(wrapped)
+    ids = torch.randint(2, 60, (2, 13))
+    targets = ids[:, 1:].clone()
+    targets[0, :4] = IGNORED
+    with torch.no_grad():
+        logits = wrapped.model(ids[:, :-1]).logits
+        expected = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED)
+        torch.testing.assert_close(wrapped.loss(ids[:, :-1], targets), expected, rtol=1e-4, atol=1e-4)
+        each = wrapped.loss(ids[:, :-1], targets, reduction="none")
+        torch.testing.assert_close(each.sum() / (targets != IGNORED).sum(), expected, rtol=1e-4, atol=1e-4)
+    assert wrapped.linear_head(ids) == (family != "phi")
+
+
+def test_costs_are_known_without_building(models):
+    boosted = FinetuneConfig(base=str(models / "boosted"), max_len=16)
+    built = boosted.build()
+    assert boosted.num_params() == sum(p.numel() for p in built.parameters())
+    assert boosted.num_params(trained=True) == sum(p.numel() for p in built.trained().values())
+    base = FinetuneConfig(base=str(models / "base"), train="all", max_len=16)
+    assert base.flops() < boosted.flops()
+    from torch.utils.flop_counter import FlopCounterMode
+
+    built.model.config._attn_implementation = "eager"
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        built(torch.randint(2, 60, (1, 16)))
+    assert boosted.flops() == pytest.approx(counter.get_total_flops() / 16, rel=0.02)
+    rank = lora_rank_for(boosted.num_params(trained=True), str(models / "base"))
+    lora = FinetuneConfig(base=str(models / "base"), train="lora", lora_rank=rank)
+    assert lora.num_params(trained=True) == pytest.approx(boosted.num_params(trained=True), rel=0.1)
+
+
+def test_refusals(models, text_file, tmp_path, capsys):
+    def complaint(*args):
+        return refused([*args], capsys)
+
+    out = tmp_path / "out"
+    assert "is not a folder of a model" in complaint("boost", tmp_path / "nowhere", out)
+    assert "it has no config.json" in complaint("boost", tmp_path, out)
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    shutil.copy(models / "base" / "config.json", pickled)
+    assert "has no weights; it needs *.safetensors" in complaint("boost", pickled, out)
+    (pickled / "pytorch_model.bin").write_bytes(b"")
+    assert "only pytorch_model.bin, a pickle, which is never loaded" in complaint("boost", pickled, out)
+    assert "exists and is not empty" in complaint("boost", models / "base", models / "boosted")
+    assert "indices go from 0 to 2, got [7]" in complaint("boost", models / "base", out, "--layers", "7")
+    assert "boosted already" in complaint("boost", models / "boosted", out, "--layers", "last:2")
+    assert not out.exists()
+    finetune = ("finetune", models / "base", "--corpus", f"text:{text_file}", "--out", out)
+    assert "is not boosted" in complaint(*finetune)
+    assert "did you mean 'lora'" in complaint(*finetune, "--train", "lra")
+    assert "is more than the 64 positions" in complaint(*finetune, "--train", "all", "--max-len", 65)
+    broken = tmp_path / "broken"
+    shutil.copytree(models / "base", broken)
+    (broken / "tokenizer.json").unlink()
+    assert "has no tokenizer.json" in complaint("finetune", broken, "--out", out)
+    (broken / "config.json").write_text('{"model_type": "nonesuch"}')
+    assert "is no model that transformers knows" in complaint("boost", broken, out)
+    weights = next((models / "boosted").glob("*.safetensors"))
+    other = tmp_path / "other"
+    shutil.copytree(models / "boosted", other)
+    (other / weights.name).write_bytes(b"torn")
+    assert "cannot be loaded" in complaint("boost", other, out, "--n-rounds", 3)
+    assert not out.exists()
+    stored = FinetuneConfig(base=str(models / "boosted")).to_dict()
+    with pytest.raises(ValueError, match="holds other weights now"):
+        FinetuneConfig.from_dict({**stored, "weights": "0" * 64})
