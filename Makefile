@@ -15,7 +15,7 @@ install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -c constraints.txt -e '.[dev,report]'
+	$(BIN)/pip install -c constraints.txt -e '.[dev,report,hf]'
 	@touch $@
 
 reproduce: $(INSTALLED)

@@ -25,6 +25,7 @@ COMMANDS = {
     "generate": "continue a text with a trained run",
     "analyze": "look inside the rounds of a trained run: gates, entropy, importance, corrections",
     "boost": "give a pretrained model of transformers correction rounds, without effect until trained",
+    "export": "write a trained run as a model of transformers",
     "finetune": "train a boosted pretrained model, or its rivals, on any text",
     "check": "run every layer's parity, causality and cache checks on this machine",
 }

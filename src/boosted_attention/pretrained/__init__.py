@@ -10,5 +10,8 @@ except ImportError:
 from boosted_attention.pretrained.auto import register
 from boosted_attention.pretrained.conversion import boost, unboost
 from boosted_attention.pretrained.correction import load_correction, save_correction
+from boosted_attention.pretrained.native import from_transformers, to_transformers
 
-__all__ = ["boost", "load_correction", "register", "save_correction", "unboost"]
+__all__ = [
+    "boost", "from_transformers", "load_correction", "register", "save_correction", "to_transformers", "unboost",
+]  # fmt: skip

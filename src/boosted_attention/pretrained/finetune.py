@@ -167,6 +167,10 @@ class FinetunedModel(nn.Module):
             self.train(was_training)
         return self._linear_head
 
+    def whole(self) -> PreTrainedModel:
+        """The model of transformers itself, adapters merged into it."""
+        return self.model.merge_and_unload() if hasattr(self.model, "merge_and_unload") else self.model
+
     def trained(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.named_parameters() if p.requires_grad}
 

@@ -1,0 +1,38 @@
+"""``boosted-attention export``: a trained run as a model of transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def run(folder: Path, out: Path, /, *, checkpoint: str = "best") -> int:
+    """Write a run's model and tokenizer as a folder of transformers: config.json, safetensors, tokenizer.json.
+
+    After ``import boosted_attention.pretrained``, AutoModelForCausalLM and AutoTokenizer load it, and generate works.
+    A fine-tuned model is written whole, with its corrections.
+
+    Example: boosted-attention export runs/mini-boosted-stdlib-0 exported/mini
+
+    Args:
+        folder: the run.
+        out: folder for the model.
+        checkpoint: best or last.
+    """
+    from boosted_attention.files import require_folder
+    from boosted_attention.names import require
+    from boosted_attention.pretrained.finetune import FinetunedModel, quietly
+    from boosted_attention.pretrained.native import to_transformers, tokenizer_to_transformers
+    from boosted_attention.train.folder import load_run
+
+    require(
+        not out.exists() or (out.is_dir() and not any(out.iterdir())), f"{out} is not an empty folder; give another"
+    )
+    require_folder(out, (), option="OUT")
+    trained = load_run(folder, checkpoint)
+    tuned = isinstance(trained.model, FinetunedModel)
+    model = trained.model.whole() if tuned else to_transformers(trained.model)
+    with quietly():
+        model.save_pretrained(out)
+    tokenizer_to_transformers(trained.tokenizer, trained.config.model.max_len).save_pretrained(out)
+    print(f"written: {out}: {type(model).__name__}, step {trained.step}")
+    return 0
