@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,7 +53,6 @@ class BoostedAttentionForCausalLM(PreTrainedModel, GenerationMixin):
 
     config_class = BoostedAttentionConfig
     base_model_prefix = "model"
-    _tied_weights_keys: ClassVar[
         dict[str, str]
     ] = {}  # there is one matrix where weights are tied, not two that are kept equal
     _supports_cache_class = True
