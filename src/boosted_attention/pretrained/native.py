@@ -53,8 +53,6 @@ class BoostedAttentionForCausalLM(PreTrainedModel, GenerationMixin):
 
     config_class = BoostedAttentionConfig
     base_model_prefix = "model"
-        dict[str, str]
-    ] = {}  # there is one matrix where weights are tied, not two that are kept equal
     _supports_cache_class = True
 
     def __init__(self, config: BoostedAttentionConfig):
