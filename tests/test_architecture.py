@@ -16,7 +16,14 @@ ROOMS = [
     {"retrieval"}, {"theory"}, {"lab"}, {"report"}, {"cli"},
 ]  # fmt: skip
 CORE = {"torch", "numpy", "scipy", "safetensors", "tokenizers", "filelock", "tyro", "rich", "jinja2", "markupsafe"}
-OPTIONAL = {"matplotlib", "datasets", "zstandard", "tensorboard", "transformers"}  # imported inside functions only
+OPTIONAL = {
+    "matplotlib",
+    "datasets",
+    "zstandard",
+    "tensorboard",
+    "transformers",
+    "peft",
+}  # imported inside functions only
 
 
 def imports(path: Path) -> set[str]:

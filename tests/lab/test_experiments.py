@@ -118,15 +118,6 @@ def test_rereading_computes_nothing_and_finds_the_same(smoke, tmp_path):
     assert {judged.verdict for judged in nothing.ledger} == {"not run"}
 
 
-def test_figures(smoke, tmp_path):
-    figures = pytest.importorskip("boosted_attention.lab.figures")
-    pytest.importorskip("matplotlib")
-    found, _ = smoke
-    first, second = (figures.draw_all(found, SMOKE, tmp_path / name) for name in "ab")
-    assert {path.name for path in first} == {f"{n}.{s}" for n in figures.DRAWINGS for s in ("png", "svg")}
-    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(first, second, strict=True))
-
-
 def test_runs_are_shared_between_experiments():
     separate = sum(len(all_runs([name], SMOKE)) for name in EXPERIMENTS)
     assert len(all_runs(list(EXPERIMENTS), SMOKE)) < separate
@@ -213,7 +204,7 @@ def test_ctrl_c_is_one_line_and_130(tmp_path, capsys, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    for where in ("boosted_attention.lab.reproduce.execute", "boosted_attention.lab.figures.draw_all"):
+    for where in ("boosted_attention.lab.reproduce.execute", "boosted_attention.report.files.write_figures"):
         with monkeypatch.context() as patch:
             patch.setattr(where, interrupted)
             code, _, err = call(capsys, "reproduce", "metric", "--preset", "smoke", "--out", tmp_path)
