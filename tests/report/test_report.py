@@ -94,6 +94,8 @@ def test_commands_name_what_differs():
     assert command("lm-main", preset) == (
         "boosted-attention reproduce lm-main --preset cpu --seeds 5 --corpus 'text:a b.txt'"
     )
+    two = PRESETS["quick"].with_corpora(["stdlib", "wikitext-2"])
+    assert command("lm-main", two).endswith("--preset quick --corpus stdlib wikitext-2")
     assert command("rounds", PRESETS["quick"]) == "boosted-attention reproduce rounds --preset quick"
 
 

@@ -18,6 +18,7 @@ def run(
     seeds: int | None = None,
     corpus: tuple[str, ...] = (),
     data_root: str | None = None,
+    model: Path | None = None,
     device: str = "cpu",
     plan: bool = False,
     tflops: float | None = None,
@@ -37,6 +38,7 @@ def run(
         seeds: seeds per model instead of the preset's.
         corpus: text of the language models instead of the preset's, one or several, as in ``train``.
         data_root: folder of corpora by name; BOOSTED_ATTENTION_DATA by default.
+        model: folder of the pretrained model that ``finetune`` trains; a tiny random one by default.
         device: where language models train, such as cuda; one run at a time then, unless --workers says otherwise.
         plan: run nothing; show what the language models would take.
         tflops: for the plan: also the time on hardware that sustains this many TFLOP/s.
@@ -63,6 +65,12 @@ def run(
 
         usable_dtypes(device)
         os.environ[DEVICE], workers = device, workers or 1
+    if model is not None:
+        from boosted_attention.lab.tuning import MODEL
+        from boosted_attention.pretrained.finetune import require_model_folder
+
+        require_model_folder(model)
+        os.environ[MODEL] = str(model.absolute())
     console, live = Console(), Console(stderr=True)
     require(tflops is None or (plan and tflops > 0), "--tflops goes with --plan and must be positive")
     if plan:

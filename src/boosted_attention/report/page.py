@@ -176,7 +176,7 @@ def command(name: str, preset: Preset) -> str:
     if preset.seeds != usual.seeds:
         words += ["--seeds", str(preset.seeds)]
     if preset.text.corpora != usual.text.corpora:
-        words += [word for corpus in preset.text.corpora for word in ("--corpus", corpus)]
+        words += ["--corpus", *preset.text.corpora]
     return shlex.join(words)
 
 

@@ -30,12 +30,15 @@ EXPERIMENTS = {
     "lm-selective": "lm_selective",
     "lm-pareto": "lm_pareto",
     "analysis": "analysis",
+    "finetune": "finetune",
 }
 
 # those that train language models
 TEXT = tuple(name for name in EXPERIMENTS if name.startswith("lm-") or name == "analysis")
 # what reproduce does unasked
-DEFAULT = tuple(name for name in EXPERIMENTS if name not in TEXT or name in ("lm-main", "analysis"))
+DEFAULT = tuple(
+    name for name in EXPERIMENTS if (name not in TEXT or name in ("lm-main", "analysis")) and name != "finetune"
+)
 
 
 def experiment(name: str) -> Experiment:

@@ -1,0 +1,179 @@
+"""Runs of the fine-tuning experiment: one pretrained model, one way to train it, one seed each, resumable."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from boosted_attention.data.tokenizer import Tokenizer, byte_tokenizer
+from boosted_attention.data.tokens import DataConfig, TokenData, prepare
+from boosted_attention.lab.language import Reporter
+from boosted_attention.lab.presets import PRESETS, Preset
+from boosted_attention.lab.runs import Run
+from boosted_attention.names import require
+from boosted_attention.train.config import TrainingConfig
+from boosted_attention.train.evaluation import evaluate
+from boosted_attention.train.folder import RunConfig, load_run
+from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.trainer import Trainer
+
+MODEL = (
+    "BOOSTED_ATTENTION_MODEL"  # in the environment: folder of the model to be fine-tuned; no part of a result's name
+)
+TINY = "a tiny random Llama"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How much of it."""
+
+    steps: int
+    batch_size: int
+    max_len: int
+    held_out: int  # tokens of each evaluation
+    n_seeds: int  # of the preset's; more on request
+
+
+SIZES = {
+    "smoke": Tuning(steps=3, batch_size=2, max_len=16, held_out=200, n_seeds=2),
+    "quick": Tuning(steps=40, batch_size=2, max_len=64, held_out=2000, n_seeds=2),
+    "cpu": Tuning(steps=200, batch_size=1, max_len=512, held_out=16_384, n_seeds=1),
+    "paper": Tuning(steps=2000, batch_size=8, max_len=1024, held_out=131_072, n_seeds=2),
+}
+
+
+def seeds(preset: Preset) -> tuple[int, ...]:
+    """Fewer than the small models have, unless a number was asked for."""
+    asked = preset.text.seeds != PRESETS[preset.name].text.seeds
+    return preset.text.seeds if asked else preset.text.seeds[: SIZES[preset.name].n_seeds]
+
+
+def tuning_run(preset: Preset, arm: Mapping[str, Any], seed: int, name: str) -> Run:
+    """One arm: options of ``FinetuneConfig`` and a learning rate. The first corpus is learned, a second one watched."""
+    size, corpora = SIZES[preset.name], preset.text.corpora
+    return Run(
+        work=f"{__name__}:tune_model",
+        config={
+            "model": model_name(),
+            "arm": dict(arm),
+            "size": {key: value for key, value in vars(size).items() if key != "n_seeds"},
+            "corpus": corpora[0],
+            "watched": corpora[1] if len(corpora) > 1 else None,
+            "seed": seed,
+        },
+        label=f"fine-tuning, {name}, seed {seed}",
+        seconds=2.0 if preset.name == "smoke" else 1800.0 if os.environ.get(MODEL) else 30.0,
+    )
+
+
+def model_name() -> dict[str, str]:
+    """What the model is, wherever it lies."""
+    folder = os.environ.get(MODEL)
+    if not folder:
+        return {"name": TINY, "weights": ""}
+    from boosted_attention.pretrained.finetune import weights_hash
+
+    return {"name": Path(folder).name, "weights": weights_hash(Path(folder))}
+
+
+def base_folder(model: Mapping[str, str], place: Path) -> str:
+    """The model's folder; the tiny one is made on the spot, the same every time."""
+    if model["name"] != TINY:
+        folder = os.environ.get(MODEL, "")
+        require(bool(folder), f"--model must name the folder of {model['name']}")
+        return str(Path(folder).absolute())
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from boosted_attention.pretrained.finetune import quietly
+
+    tokenizer = Tokenizer(byte_tokenizer(), "bytes")
+    place.mkdir(parents=True, exist_ok=True)
+    with FileLock(place / ".lock"):
+        if not (place / "model" / "config.json").exists():
+            torch.manual_seed(0)
+            config = LlamaConfig(
+                vocab_size=tokenizer.vocab_size, hidden_size=32, intermediate_size=64, num_hidden_layers=3,
+                num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=2048, tie_word_embeddings=True,
+            )  # fmt: skip
+            with quietly():
+                LlamaForCausalLM(config).save_pretrained(place / "model")
+            tokenizer.save(place / "model" / "tokenizer.json")
+    return str(place / "model")
+
+
+def tune_model(
+    progress: Callable[[float], None],
+    *,
+    folder: Path,
+    model: dict[str, str],
+    arm: dict[str, Any],
+    size: dict[str, int],
+    corpus: str,
+    watched: str | None,
+    seed: int,
+) -> dict[str, Any]:
+    """Fine-tune, and say what it did to the new text and to another one."""
+    from boosted_attention.pretrained.finetune import FinetuneConfig, lora_rank_for
+
+    base = base_folder(model, folder.parent.parent / "models")
+    options = {key: value for key, value in arm.items() if key != "lr"}
+    if options.get("train") == "lora":  # as many trained parameters as a boosted model has
+        boosted = FinetuneConfig(base=base, boost={}, max_len=size["max_len"])
+        options["lora_rank"] = lora_rank_for(boosted.num_params(trained=True), base)
+    tokenizer = str(Path(base) / "tokenizer.json")
+    config = RunConfig(
+        model=FinetuneConfig(base=base, max_len=size["max_len"], **options),
+        training=TrainingConfig(
+            steps=size["steps"], batch_size=size["batch_size"], lr=arm["lr"], horizon=0, weight_decay=0.0,
+            eval_every=max(1, size["steps"] // 4), seed=seed,
+        ),
+        data=DataConfig(corpus=corpus, tokenizer=tokenizer, held_out_tokens=size["held_out"]),
+    )  # fmt: skip
+    tokens = prepare(config.data, 0)
+    config = replace(config, model=replace(config.model, vocab_size=tokens.tokenizer.vocab_size))
+    other = None if watched is None else prepare(replace(config.data, corpus=watched), 0)
+    before = {name: loss_of(config, data) for name, data in (("new", tokens), ("watched", other))}
+    trainer = Trainer(
+        folder=folder / "training", config=config, data=tokens, checkpoint_every=25, observer=Reporter(progress)
+    )
+    found = trainer.run(resume=True)
+    rows = read_metrics(folder / "training" / "metrics.jsonl")
+    tuned = load_run(folder / "training").model
+    after = {"new": found["test"]["loss"], "watched": None if other is None else loss_on(tuned, other)}
+    return {
+        "before": before,
+        "after": after,
+        "curve": [[row["step"], row["validation_loss"]] for row in rows if "validation_loss" in row],
+        "trained_parameters": found["trained_parameters"],
+        "parameters": found["parameters"],
+        "flops_per_token": found["flops_per_token"],
+        "rank": options.get("lora_rank"),
+        "data": tokens.fingerprint,
+        "measured": {
+            "seconds_per_step": found["seconds"] / found["steps"],
+            "peak_memory": peak_memory(),
+        },
+    }
+
+
+def loss_of(config: RunConfig, data: TokenData | None) -> float | None:
+    """Of the model before training; what is added to it changes nothing."""
+    return None if data is None else loss_on(config.model.build(), data)
+
+
+def loss_on(model: Any, data: TokenData) -> float:
+    return evaluate(model, data.splits["test"], batch_size=1).loss
+
+
+def peak_memory() -> int:
+    """Bytes that this process has needed at most."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
