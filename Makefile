@@ -41,3 +41,4 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.retrieval
 	$(BIN)/python -m benchmarks.language
 	$(BIN)/python -m benchmarks.hull
+	$(BIN)/python -m benchmarks.pretrained

@@ -262,6 +262,18 @@ def test_corrections_share_the_models_config():
     assert {r.config._attn_implementation for a in corrected_layers(model).values() for r in a.rounds} == {"eager"}
 
 
+def test_a_config_that_two_models_share_stays_as_it_was():
+    config = tiny("llama").config
+    one, other = (transformers.LlamaForCausalLM(config).eval() for _ in range(2))
+    boost(one)
+    assert other.config is config
+    assert config.model_type == "llama"
+    assert not hasattr(config, "boosting")
+    assert one.config is not config
+    boost(other)
+    assert one.config.boosting == other.config.boosting
+
+
 def test_output_attentions_are_the_models_own():
     model, ids = boost(tiny("llama", kernel="eager")), tokens()
     disturb(model)
@@ -297,6 +309,22 @@ def test_compiled():
     expected = logits(model, ids)
     compiled = torch.compile(model, backend="eager", fullgraph=False)
     torch.testing.assert_close(logits(compiled, ids), expected)
+
+
+def test_transformers_trainer(tmp_path):
+    """Its loop trains the corrections, leaves the base alone, and its checkpoint loads again."""
+    model, ids = boost(tiny("llama")), tokens(8)
+    base = {name: p.clone() for name, p in model.named_parameters() if not is_correction(name)}
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=4, learning_rate=1e-2, report_to=[],
+        use_cpu=True, disable_tqdm=True, save_steps=3, logging_steps=100,
+    )  # fmt: skip
+    rows = [{"input_ids": row, "labels": row} for row in ids]
+    transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
+    assert all(torch.equal(p, base[name]) for name, p in model.named_parameters() if name in base)
+    assert not is_silent(model)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint-3").eval()
+    assert torch.equal(logits(loaded, ids), logits(model.eval(), ids))
 
 
 def test_lora_on_top():

@@ -7,6 +7,7 @@ when this module is imported, for the families below, or when a model of another
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from typing import Any
 
@@ -49,8 +50,12 @@ def model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
 def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
     """Change class and config of a model whose rounds are in place."""
     if not isinstance(model, BoostedModel):
-        model.config.__class__ = config_class(type(model.config))
-        model.config.boosting = []
+        before, own = model.config, copy.deepcopy(model.config)  # another model may have been made from the same config
+        for module in model.modules():
+            if vars(module).get("config") is before:
+                module.config = own  # type: ignore[assignment]
+        own.__class__ = config_class(type(own))
+        own.boosting = []
         model.__class__ = model_class(type(model))
     model.config.boosting = [*model.config.boosting, stage.to_dict()]
     model.config.architectures = [type(model).__name__]
