@@ -4,7 +4,7 @@ from boosted_attention.cli.main import COMMANDS
 from boosted_attention.lab.experiments import DEFAULT, experiment, finetune
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import reproduce
-from boosted_attention.lab.tuning import SIZES, seeds, tuning_run
+from boosted_attention.lab.tuning import SIZES, seeds, tuning_run, untouched_run
 from tests.text import sample_text
 
 
@@ -16,11 +16,11 @@ def test_every_arm(text_file, tmp_path):
     assert not found.outcome.failures
     results = {name: found.outcome.result(tuning_run(preset, arm, 42, name)) for name, arm in finetune.arms().items()}
     table = found.tables["finetune"]
-    assert set(table.rows) == set(results)
+    assert set(table.rows) == {"as it was", *results}
     assert "a tiny random Llama" in table.notes[-1]
-    before = {tuple(result["before"].values()) for result in results.values()}
-    assert len(before) == 1  # nothing that is added changes the model
-    assert all(result["after"]["new"] != result["before"]["new"] for result in results.values())
+    before = found.outcome.result(untouched_run(preset))
+    assert all(result[text] != before[text] for result in results.values() for text in ("new", "watched"))
+    assert len({result["data"] for result in results.values()}) == 1
     lora, boosted = results["LoRA, as many parameters"], results["boosted"]
     assert abs(lora["trained_parameters"] / boosted["trained_parameters"] - 1) < 0.1
     assert results["everything"]["trained_parameters"] == results["everything"]["parameters"]

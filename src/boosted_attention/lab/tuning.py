@@ -6,7 +6,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class Tuning:
 SIZES = {
     "smoke": Tuning(steps=3, batch_size=2, max_len=16, held_out=200, n_seeds=2),
     "quick": Tuning(steps=40, batch_size=2, max_len=64, held_out=2000, n_seeds=2),
-    "cpu": Tuning(steps=200, batch_size=1, max_len=512, held_out=16_384, n_seeds=1),
+    "cpu": Tuning(steps=200, batch_size=1, max_len=512, held_out=8192, n_seeds=1),
     "paper": Tuning(steps=2000, batch_size=8, max_len=1024, held_out=131_072, n_seeds=2),
 }
 
@@ -57,20 +57,33 @@ def seeds(preset: Preset) -> tuple[int, ...]:
 
 def tuning_run(preset: Preset, arm: Mapping[str, Any], seed: int, name: str) -> Run:
     """One arm: options of ``FinetuneConfig`` and a learning rate. The first corpus is learned, a second one watched."""
-    size, corpora = SIZES[preset.name], preset.text.corpora
+    size = {key: value for key, value in vars(SIZES[preset.name]).items() if key != "n_seeds"}
     return Run(
         work=f"{__name__}:tune_model",
-        config={
-            "model": model_name(),
-            "arm": dict(arm),
-            "size": {key: value for key, value in vars(size).items() if key != "n_seeds"},
-            "corpus": corpora[0],
-            "watched": corpora[1] if len(corpora) > 1 else None,
-            "seed": seed,
-        },
+        config={**subject(preset), "arm": dict(arm), "size": size, "seed": seed},
         label=f"fine-tuning, {name}, seed {seed}",
-        seconds=2.0 if preset.name == "smoke" else 1800.0 if os.environ.get(MODEL) else 30.0,
+        seconds=seconds(preset, 2.0, 30.0, 1800.0),
     )
+
+
+def untouched_run(preset: Preset) -> Run:
+    """The model as it was."""
+    size = SIZES[preset.name]
+    return Run(
+        work=f"{__name__}:measure_model",
+        config={**subject(preset), "max_len": size.max_len, "held_out": size.held_out},
+        label="the model before fine-tuning",
+        seconds=seconds(preset, 1.0, 5.0, 120.0),
+    )
+
+
+def subject(preset: Preset) -> dict[str, Any]:
+    corpora = preset.text.corpora
+    return {"model": model_name(), "corpus": corpora[0], "watched": corpora[1] if len(corpora) > 1 else None}
+
+
+def seconds(preset: Preset, smoke: float, tiny: float, real: float) -> float:
+    return smoke if preset.name == "smoke" else real if os.environ.get(MODEL) else tiny
 
 
 def model_name() -> dict[str, str]:
@@ -128,29 +141,26 @@ def tune_model(
     if options.get("train") == "lora":  # as many trained parameters as a boosted model has
         boosted = FinetuneConfig(base=base, boost={}, max_len=size["max_len"])
         options["lora_rank"] = lora_rank_for(boosted.num_params(trained=True), base)
-    tokenizer = str(Path(base) / "tokenizer.json")
+    tokens = tokens_of(base, corpus, size["held_out"])
     config = RunConfig(
-        model=FinetuneConfig(base=base, max_len=size["max_len"], **options),
+        model=FinetuneConfig(
+            base=base, max_len=size["max_len"], vocab_size=tokens.tokenizer.vocab_size, **options
+        ),
         training=TrainingConfig(
             steps=size["steps"], batch_size=size["batch_size"], lr=arm["lr"], horizon=0, weight_decay=0.0,
             eval_every=max(1, size["steps"] // 4), seed=seed,
         ),
-        data=DataConfig(corpus=corpus, tokenizer=tokenizer, held_out_tokens=size["held_out"]),
+        data=data_config(base, corpus, size["held_out"]),
     )  # fmt: skip
-    tokens = prepare(config.data, 0)
-    config = replace(config, model=replace(config.model, vocab_size=tokens.tokenizer.vocab_size))
-    other = None if watched is None else prepare(replace(config.data, corpus=watched), 0)
-    before = {name: loss_of(config, data) for name, data in (("new", tokens), ("watched", other))}
     trainer = Trainer(
         folder=folder / "training", config=config, data=tokens, checkpoint_every=25, observer=Reporter(progress)
     )
     found = trainer.run(resume=True)
     rows = read_metrics(folder / "training" / "metrics.jsonl")
-    tuned = load_run(folder / "training").model
-    after = {"new": found["test"]["loss"], "watched": None if other is None else loss_on(tuned, other)}
+    other = None if watched is None else tokens_of(base, watched, size["held_out"])
     return {
-        "before": before,
-        "after": after,
+        "new": found["test"]["loss"],
+        "watched": None if other is None else loss_on(load_run(folder / "training").model, other),
         "curve": [[row["step"], row["validation_loss"]] for row in rows if "validation_loss" in row],
         "trained_parameters": found["trained_parameters"],
         "parameters": found["parameters"],
@@ -164,9 +174,35 @@ def tune_model(
     }
 
 
-def loss_of(config: RunConfig, data: TokenData | None) -> float | None:
-    """Of the model before training; what is added to it changes nothing."""
-    return None if data is None else loss_on(config.model.build(), data)
+def measure_model(
+    progress: Callable[[float], None],
+    *,
+    folder: Path,
+    model: dict[str, str],
+    corpus: str,
+    watched: str | None,
+    max_len: int,
+    held_out: int,
+) -> dict[str, Any]:
+    """The losses of the model as it is, on the same tokens."""
+    from boosted_attention.pretrained.finetune import FinetuneConfig
+
+    base = base_folder(model, folder.parent.parent / "models")
+    config = FinetuneConfig(base=base, max_len=max_len, train="all")
+    untouched = config.build()
+    losses = {}
+    for name, text in (("new", corpus), ("watched", watched)):
+        losses[name] = None if text is None else loss_on(untouched, tokens_of(base, text, held_out))
+        progress(0.5 if name == "new" else 1.0)
+    return {**losses, "parameters": config.num_params()}
+
+
+def data_config(base: str, corpus: str, held_out: int) -> DataConfig:
+    return DataConfig(corpus=corpus, tokenizer=str(Path(base) / "tokenizer.json"), held_out_tokens=held_out)
+
+
+def tokens_of(base: str, corpus: str, held_out: int) -> TokenData:
+    return prepare(data_config(base, corpus, held_out), 0)
 
 
 def loss_on(model: Any, data: TokenData) -> float:
