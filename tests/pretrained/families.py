@@ -4,6 +4,9 @@ import torch
 import transformers
 from torch import nn
 
+from boosted_attention.pretrained.families import find_parts
+from boosted_attention.pretrained.layer import corrected_layers
+
 SIZE = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
 SIZE |= {"max_position_embeddings": 64}
 WIDE = {**SIZE, "intermediate_size": 48}
@@ -56,3 +59,10 @@ def disturb(model: nn.Module, std: float = 0.2) -> None:
 
 def tokens(rows: int = 2, length: int = 12) -> torch.Tensor:
     return torch.randint(2, 60, (rows, length), generator=torch.Generator().manual_seed(3))
+
+
+@torch.no_grad()
+def is_silent(model: nn.Module) -> bool:
+    """Whether no correction has been trained yet."""
+    corrections = [m for attention in corrected_layers(model).values() for m in list(attention.rounds)[1:]]
+    return not any(bool(t.any()) for m in corrections for t in find_parts(m).values(m))

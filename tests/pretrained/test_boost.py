@@ -8,11 +8,11 @@ import transformers
 from torch import nn
 
 from boosted_attention import boost, capture, disable_rounds, unboost
+from boosted_attention.analysis.importance import importance, most_important
 from boosted_attention.pretrained import load_correction, save_correction
-from boosted_attention.pretrained.conversion import is_silent
 from boosted_attention.pretrained.correction import is_correction
 from boosted_attention.pretrained.layer import corrected_layers
-from tests.pretrained.families import FAMILIES, disturb, tiny, tokens
+from tests.pretrained.families import FAMILIES, disturb, is_silent, tiny, tokens
 
 ALL = list(FAMILIES)
 
@@ -302,13 +302,34 @@ def test_gradient_checkpointing_and_bf16():
     assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
 
 
-def test_compiled():
+def test_compiled(full):
+    """Forward and gradients; the full run generates machine code for them."""
     torch._dynamo.reset()
     model, ids = boost(tiny("llama")), tokens()
     disturb(model)
-    expected = logits(model, ids)
-    compiled = torch.compile(model, backend="eager", fullgraph=False)
-    torch.testing.assert_close(logits(compiled, ids), expected)
+
+    def step(run):
+        model.zero_grad()
+        loss = run(ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        return loss.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    expected = step(model)
+    torch.testing.assert_close(step(torch.compile(model, backend="inductor" if full else "aot_eager")), expected)
+
+
+def test_layers_chosen_by_importance():
+    """A boosted model shows which of its corrections are missed; the original is boosted there alone."""
+    model, rows = boost(tiny("llama"), train="all"), tokens(6, 16)
+    disturb(model)
+    with torch.no_grad():  # a correction that does nothing is not missed
+        for p in corrected_layers(model)["model.layers.1.self_attn"].rounds[1].v_proj.parameters():
+            p.zero_()
+    found = importance(model, rows)
+    chosen = most_important(found, 2)
+    assert sorted(found["layers"], key=lambda row: abs(row["mean"]))[0]["layer"] == 1
+    again = boost(unboost(model), layers=chosen)
+    assert sorted(corrected_layers(again)) == [f"model.layers.{i}.self_attn" for i in chosen]
 
 
 def test_transformers_trainer(tmp_path):
@@ -386,10 +407,19 @@ def test_models_that_are_no_decoders_are_refused():
     )
     with pytest.raises(ValueError, match=r"MambaForCausalLM cannot be boosted: .*found"):
         boost(mamba)
-    quantised = tiny("llama")
-    quantised.is_quantized = True
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor:UserWarning")
+def test_a_quantised_model_is_refused():
+    packed = torch.ao.quantization.quantize_dynamic(tiny("llama"), {nn.Linear}, dtype=torch.qint8)
+    before = logits(packed, tokens())
+    with pytest.raises(ValueError, match="LlamaForCausalLM is quantised: its attention modules cannot be copied"):
+        boost(packed)
+    assert torch.equal(logits(packed, tokens()), before)
+    marked = tiny("llama")
+    marked.is_quantized = True  # what transformers' own quantisers set
     with pytest.raises(ValueError, match="is quantised"):
-        boost(quantised)
+        boost(marked)
 
 
 def test_a_correction_for_another_base_is_refused(tmp_path):

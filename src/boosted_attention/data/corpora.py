@@ -26,7 +26,7 @@ SPLITS = ("train", "validation", "test")
 SPLIT_WORDS = {"train": "train", "valid": "validation", "val": "validation", "validation": "validation", "test": "test"}
 DEFAULT_HELD_OUT = 0.1
 MANY_FILES = 10  # from here on whole files are held out
-HUB = {
+HUB: dict[str, dict[str, Any]] = {
     "wikitext-2": {"path": "Salesforce/wikitext", "name": "wikitext-2-raw-v1"},
     "wikitext-103": {"path": "Salesforce/wikitext", "name": "wikitext-103-raw-v1"},
     "openwebtext": {"path": "Skylion007/openwebtext", "revision": "refs/convert/parquet"},

@@ -17,6 +17,7 @@ from boosted_attention.data.tokens import DataConfig, TokenData, prepare
 from boosted_attention.lab.language import Reporter
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.runs import Run
+from boosted_attention.lab.timing import step_time_ratios
 from boosted_attention.names import require
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.evaluation import evaluate
@@ -77,6 +78,23 @@ def untouched_run(preset: Preset) -> Run:
     )
 
 
+def timing_run(preset: Preset, arms: Mapping[str, Mapping[str, Any]]) -> Run:
+    """A step of every arm, in turn in one process: beside other work their times cannot be compared otherwise."""
+    size = SIZES[preset.name]
+    return Run(
+        work=f"{__name__}:time_arms",
+        config={
+            "model": model_name(),
+            "arms": [[name, dict(arm)] for name, arm in arms.items()],
+            "batch_size": size.batch_size,
+            "max_len": size.max_len,
+            "repeats": 1 if preset.name == "smoke" else 5,
+        },
+        label="step times of fine-tuning",
+        seconds=seconds(preset, 2.0, 10.0, 300.0),
+    )
+
+
 def subject(preset: Preset) -> dict[str, Any]:
     corpora = preset.text.corpora
     return {"model": model_name(), "corpus": corpora[0], "watched": corpora[1] if len(corpora) > 1 else None}
@@ -134,18 +152,10 @@ def tune_model(
     seed: int,
 ) -> dict[str, Any]:
     """Fine-tune, and say what it did to the new text and to another one."""
-    from boosted_attention.pretrained.finetune import FinetuneConfig, lora_rank_for
-
     base = base_folder(model, folder.parent.parent / "models")
-    options = {key: value for key, value in arm.items() if key != "lr"}
-    if options.get("train") == "lora":  # as many trained parameters as a boosted model has
-        boosted = FinetuneConfig(base=base, boost={}, max_len=size["max_len"])
-        options["lora_rank"] = lora_rank_for(boosted.num_params(trained=True), base)
     tokens = tokens_of(base, corpus, size["held_out"])
     config = RunConfig(
-        model=FinetuneConfig(
-            base=base, max_len=size["max_len"], vocab_size=tokens.tokenizer.vocab_size, **options
-        ),
+        model=arm_model(base, arm, size["max_len"], tokens.tokenizer.vocab_size),
         training=TrainingConfig(
             steps=size["steps"], batch_size=size["batch_size"], lr=arm["lr"], horizon=0, weight_decay=0.0,
             eval_every=max(1, size["steps"] // 4), seed=seed,
@@ -165,13 +175,41 @@ def tune_model(
         "trained_parameters": found["trained_parameters"],
         "parameters": found["parameters"],
         "flops_per_token": found["flops_per_token"],
-        "rank": options.get("lora_rank"),
+        "rank": config.model.lora_rank if config.model.train == "lora" else None,
         "data": tokens.fingerprint,
         "measured": {
             "seconds_per_step": found["seconds"] / found["steps"],
             "peak_memory": peak_memory(),
         },
     }
+
+
+def arm_model(base: str, arm: Mapping[str, Any], max_len: int, vocab_size: int) -> Any:
+    """An arm's ``FinetuneConfig``."""
+    from boosted_attention.pretrained.finetune import FinetuneConfig, lora_rank_for
+
+    options = {key: value for key, value in arm.items() if key != "lr"}
+    if options.get("train") == "lora":  # as many trained parameters as a boosted model has
+        boosted = FinetuneConfig(base=base, boost={}, max_len=max_len)
+        options["lora_rank"] = lora_rank_for(boosted.num_params(trained=True), base)
+    return FinetuneConfig(base=base, max_len=max_len, vocab_size=vocab_size, **options)
+
+
+def time_arms(
+    progress: Callable[[float], None],
+    *,
+    folder: Path,
+    model: dict[str, str],
+    arms: list[tuple[str, dict[str, Any]]],
+    batch_size: int,
+    max_len: int,
+    repeats: int,
+) -> dict[str, Any]:
+    """Interleaved step times as multiples of the first arm's; all of it depends on the machine."""
+    base = base_folder(model, folder.parent.parent / "models")
+    vocab_size = Tokenizer.load(Path(base) / "tokenizer.json").vocab_size
+    models = {name: arm_model(base, arm, max_len, vocab_size) for name, arm in arms}
+    return {"measured": step_time_ratios(models, batch_size, repeats, progress)}
 
 
 def measure_model(

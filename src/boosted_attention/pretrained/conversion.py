@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -61,7 +60,7 @@ def boost(
         n_rounds: rounds per boosted layer, the model's own attention among them. On a boosted model a larger number
             adds rounds; what is there stays.
         gate: "vector" (the paper's), "scalar", "mlp" or "none".
-        layers: "all", "last:k", or indices, such as those an importance analysis chose.
+        layers: "all", "last:k", or indices, such as ``most_important(importance(model, rows), k)`` of the analysis.
         init: where a correction's queries and keys start: "copy" (round 0's) or "random".
         train: "correction" freezes everything but the new rounds and their gates; "all" trains the whole model.
     """
@@ -105,12 +104,17 @@ def require_boostable(model: Any) -> None:
         f"{name} is an encoder-decoder model; boost takes decoders (causal language models)",
     )
     require(model.can_generate(), f"{name} is not a causal language model; boost takes decoders that generate")
-    quantised = getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None
-    weights = all(p.is_floating_point() for p in model.parameters())
     require(
-        not quantised and weights,
+        not is_quantised(model),
         f"{name} is quantised: its attention modules cannot be copied and zeroed; load it in a floating dtype",
     )
+
+
+def is_quantised(model: PreTrainedModel) -> bool:
+    """By transformers, or by other means: weights that are integers, or packed away behind a method."""
+    by_transformers = getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None
+    packed = any(callable(weight) for m in model.modules() if (weight := getattr(m, "weight", None)) is not None)
+    return by_transformers or packed or not all(p.is_floating_point() for p in model.parameters())
 
 
 def n_rounds_of(attention: nn.Module) -> int:
@@ -189,17 +193,3 @@ def unboost(model: PreTrainedModel) -> PreTrainedModel:
     become_original(model)
     freeze(model, None)
     return model
-
-
-@torch.no_grad()
-def is_silent(model: nn.Module) -> bool:
-    """Whether no correction has been trained yet."""
-    from boosted_attention.pretrained.families import find_parts
-
-    for attention in corrected_layers(model).values():
-        for correction in list(attention.rounds)[1:]:
-            parts = find_parts(correction)
-            assert parts is not None
-            if any(bool(t.any()) for t in parts.values(correction)):
-                return False
-    return True

@@ -10,13 +10,13 @@ from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Cell, Table, exact, render
-from boosted_attention.lab.tuning import SIZES, TINY, model_name, seeds, tuning_run, untouched_run
+from boosted_attention.lab.tuning import SIZES, TINY, model_name, seeds, timing_run, tuning_run, untouched_run
 from boosted_attention.statistics import estimate
 
 __all__ = ["TITLE", "collect", "render", "runs"]
 
 TITLE = "Fine-tuning a pretrained model"
-COLUMNS = ["perplexity", "other text", "trained (M)", "seconds per step", "peak memory (GB)"]
+COLUMNS = ["perplexity", "other text", "trained (M)", "step time", "seconds per step", "peak memory (GB)"]
 
 
 def arms() -> dict[str, Mapping[str, Any]]:
@@ -33,18 +33,19 @@ def arms() -> dict[str, Mapping[str, Any]]:
 
 def runs(preset: Preset) -> list[Run]:
     tuned = [tuning_run(preset, arm, seed, name) for seed in seeds(preset) for name, arm in arms().items()]
-    return [untouched_run(preset), *tuned]
+    return [untouched_run(preset), *tuned, timing_run(preset, arms())]
 
 
 def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, COLUMNS, precision=2)
     table.scale = f"{model_name()['name']}, {', '.join(preset.text.corpora)}"
     before = results(untouched_run(preset))
-    table.add_row("as it was", [perplexity([before], "new"), perplexity([before], "watched"), exact(0.0), None, None])
+    table.add_row("as it was", [perplexity([before], "new"), perplexity([before], "watched"), *[None] * 4])
     found = {
         name: {seed: results(tuning_run(preset, arm, seed, name)) for seed in seeds(preset)}
         for name, arm in arms().items()
     }
+    times = results(timing_run(preset, arms()))["measured"]
     for name, by_seed in found.items():
         tuned = list(by_seed.values())
         table.add_row(
@@ -53,6 +54,7 @@ def collect(preset: Preset, results: Results) -> Table:
                 perplexity(tuned, "new"),
                 perplexity(tuned, "watched"),
                 exact(tuned[0]["trained_parameters"] / 1e6),
+                exact(times[name]),
                 Cell(estimate([r["measured"]["seconds_per_step"] for r in tuned])),
                 Cell(estimate([r["measured"]["peak_memory"] / 1e9 for r in tuned])),
             ],
@@ -69,7 +71,9 @@ def collect(preset: Preset, results: Results) -> Table:
     rates = ", ".join(f"{name} {arm['lr']:g}" for name, arm in arms().items())
     table.notes.append(
         f"{model_name()['name']} on {preset.text.corpora[0]}: {size.steps} steps of {size.batch_size * size.max_len} "
-        f"tokens, the same batches in the same order; learning rates {rates}; LoRA of rank {lora['rank']}."
+        f"tokens, the same batches in the same order; learning rates {rates}; LoRA of rank {lora['rank']}. "
+        "Step time: of interleaved steps, as a multiple of the boosted model's; seconds per step and peak memory are "
+        "those of the training, on this machine, beside whatever else it did."
     )
     return table
 
