@@ -19,6 +19,7 @@ from boosted_attention.train import checkpoint, trainer
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.parallel import Trained
 from boosted_attention.train.presets import MINI, PAPER
 from boosted_attention.train.probe import LeakageError, leakage_probe
 from boosted_attention.train.trainer import Trainer, TrainingError, accumulate_gradients
@@ -88,7 +89,7 @@ def test_accumulation_gives_the_update_of_the_whole_batch(name, parts):
         model = config.build().double()
         model.load_state_dict(reference.state_dict())
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-        loss = accumulate_gradients(model.loss, ids, targets, n)
+        loss = accumulate_gradients(Trained(model.loss), ids, targets, int((targets != IGNORED).sum()), n)
         gradients = [p.grad.clone() for p in model.parameters()]
         optimizer.step()
         updated.append((loss, gradients, list(model.parameters())))
@@ -159,13 +160,13 @@ def test_what_is_not_finite_stops_before_the_update(what, text_file, tmp_path, m
     run = small_trainer(tmp_path / "run", text_file)
     original, calls = trainer.accumulate_gradients, []
 
-    def spoiled(loss, ids, targets, parts, precision):
-        value = original(loss, ids, targets, parts, precision)
+    def spoiled(trained, *rest):
+        value = original(trained, *rest)
         calls.append(1)
         if len(calls) == 7:
             if what == "loss":
                 return math.nan
-            model = loss.__self__
+            model = trained.loss.__self__
             model.embed.weight.grad[0, 0] = math.inf
         return value
 

@@ -27,6 +27,8 @@ def run(
     device: str = "cpu",
     checkpoint_every: int = 50,
     tensorboard: bool = False,
+    parallel: str = "ddp",
+    checkpoint_activations: bool = False,
     training: Annotated[TrainingConfig, tyro.conf.OmitArgPrefixes] = DEFAULTS,
     data: Annotated[DataConfig, tyro.conf.OmitArgPrefixes] = DataConfig(),  # noqa: B008
 ) -> int:
@@ -47,10 +49,12 @@ def run(
         device: cpu, cuda or mps.
         checkpoint_every: steps between checkpoints.
         tensorboard: also write TensorBoard files.
+        parallel: how processes of torchrun share the model: ddp (each holds it) or fsdp (each holds a share).
+        checkpoint_activations: compute activations twice instead of keeping them.
     """
     from dataclasses import replace
 
-    from boosted_attention.cli.train import absolute
+    from boosted_attention.cli.train import Options, absolute
     from boosted_attention.cli.train import train as run_training
     from boosted_attention.names import require
     from boosted_attention.pretrained.finetune import FinetuneConfig, require_model_folder
@@ -66,4 +70,8 @@ def run(
         data=replace(absolute(data), tokenizer=str(tokenizer.absolute())),
     )
     place = out or Path("runs") / f"{model.name}-{train}-{training.seed}"
-    return run_training(config, place, resume, device, checkpoint_every, tensorboard)
+    options = Options(
+        resume=resume, device=device, checkpoint_every=checkpoint_every, tensorboard=tensorboard, parallel=parallel,
+        checkpoint_activations=checkpoint_activations,
+    )  # fmt: skip
+    return run_training(config, place, options)

@@ -50,7 +50,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         run = command.prepare(args[1:]) if hasattr(command, "prepare") else command.run
         code = parse(run, f"{PROGRAM} {name}", args[1:])()
     except InputError as error:
-        fail(str(error))
+        fail(str(error), silent=not getattr(error, "speaks", os.environ.get("RANK", "0") == "0"))
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + 13)
@@ -109,6 +109,8 @@ def one_line(box: str) -> str:
     return message
 
 
-def fail(message: str) -> NoReturn:
-    print(f"{PROGRAM}: {message}", file=sys.stderr)
+def fail(message: str, *, silent: bool = False) -> NoReturn:
+    """Exit code 2; of processes that torchrun started, one speaks for those that say the same."""
+    if not silent:
+        print(f"{PROGRAM}: {message}", file=sys.stderr)
     sys.exit(2)

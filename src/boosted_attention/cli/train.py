@@ -6,9 +6,9 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -18,6 +18,9 @@ from boosted_attention.names import require
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig
 from boosted_attention.train.presets import PRESETS, find_preset
+
+if TYPE_CHECKING:
+    from boosted_attention.train.parallel import Parallel
 
 
 def prepare(args: Sequence[str]) -> Callable[..., int]:
@@ -36,6 +39,8 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         device: str = "cpu",
         checkpoint_every: int = 200,
         tensorboard: bool = False,
+        parallel: str = "ddp",
+        checkpoint_activations: bool = False,
         attention_options: tuple[str, ...] = (),
         model: Annotated[LanguageModelConfig, tyro.conf.OmitArgPrefixes] = chosen.model,
         training: Annotated[TrainingConfig, tyro.conf.OmitArgPrefixes] = chosen.training,
@@ -44,9 +49,11 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         """Train a language model. Without options: the mini preset, boosted, on Python's standard library.
 
         The run's folder holds its configuration, metrics.jsonl, checkpoints and, at the end, result.json. A run that
-        was stopped or killed goes on with --resume exactly as if nothing had happened.
+        was stopped or killed goes on with --resume exactly as if nothing had happened. Several processes train one
+        model under torchrun; what comes out does not depend on how many.
 
         Example: boosted-attention train --corpus text:notes/ --attention twicing --steps 400 --out runs/notes
+        Example: torchrun --nproc-per-node 4 -m boosted_attention train --parallel fsdp --device cuda
 
         Args:
             preset: where all values start from: {presets}.
@@ -55,11 +62,17 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
             device: cpu, cuda or mps.
             checkpoint_every: steps between checkpoints.
             tensorboard: also write TensorBoard files.
+            parallel: how processes of torchrun share the model: ddp (each holds it) or fsdp (each holds a share).
+            checkpoint_activations: compute activations twice instead of keeping them.
             attention_options: options of the attention layer, such as n_rounds=3 gate=scalar.
         """
-        options = {**model.attention_options, **dict(map(parse_option, attention_options))}
-        config = RunConfig(model=replace(model, attention_options=options), training=training, data=absolute(data))
-        return train(config, out or default_folder(preset, config), resume, device, checkpoint_every, tensorboard)
+        of_layer = {**model.attention_options, **dict(map(parse_option, attention_options))}
+        config = RunConfig(model=replace(model, attention_options=of_layer), training=training, data=absolute(data))
+        options = Options(
+            resume=resume, device=device, checkpoint_every=checkpoint_every, tensorboard=tensorboard,
+            parallel=parallel, checkpoint_activations=checkpoint_activations,
+        )  # fmt: skip
+        return train(config, out or default_folder(preset, config), options)
 
     assert run.__doc__ is not None
     run.__doc__ = run.__doc__.replace("{presets}", ", ".join(PRESETS))
@@ -104,38 +117,74 @@ def default_folder(preset: str, config: RunConfig) -> Path:
     return Path("runs") / f"{preset}-{config.model.attention}-{corpus}-{config.training.seed}"
 
 
-def train(config: RunConfig, folder: Path, resume: bool, device: str, checkpoint_every: int, tensorboard: bool) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a run is carried out; nothing of it changes what comes out."""
+
+    resume: bool
+    device: str
+    checkpoint_every: int
+    tensorboard: bool
+    parallel: str
+    checkpoint_activations: bool
+
+
+def train(config: RunConfig, folder: Path, options: Options) -> int:
+    from boosted_attention.attention.selfcheck import usable_dtypes
+    from boosted_attention.train.parallel import another_died, processes
+
+    require(options.checkpoint_every >= 1, f"--checkpoint-every {options.checkpoint_every} must be at least 1")
+    usable_dtypes(options.device)
+    try:
+        with processes(options.parallel, options.device) as (parallel, device):
+            return train_together(config, folder, replace(options, device=device), parallel)
+    except RuntimeError as error:
+        if not another_died(error):
+            raise
+        return 1
+
+
+def train_together(config: RunConfig, folder: Path, options: Options, parallel: Parallel) -> int:
+    """One process's part; the main one shows how it goes."""
     from rich.console import Console
 
-    from boosted_attention.attention.selfcheck import usable_dtypes
     from boosted_attention.cli.preparing import prepared
     from boosted_attention.train.display import LiveLine
     from boosted_attention.train.probe import LeakageError
     from boosted_attention.train.trainer import Stopped, Trainer, TrainingError
 
-    require(checkpoint_every >= 1, f"--checkpoint-every {checkpoint_every} must be at least 1")
-    usable_dtypes(device)
-    live = Console(stderr=True)
-    data = prepared(config.data, config.model.vocab_size, live)
+    live = Console(stderr=True, quiet=not parallel.main)
+    data = parallel.agree(lambda: prepared(config.data, config.model.vocab_size, live))
     config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size))
     parameters = config.model.num_params()
-    header = f"{config.model.attention} attention, {parameters:,} parameters, in {folder}"
+    together = f", {parallel.world} processes ({parallel.kind})" if parallel.world > 1 else ""
+    header = f"{config.model.attention} attention, {parameters:,} parameters, in {folder}{together}"
     with LiveLine(live, header) as line:
-        trainer = Trainer(
-            folder=folder, config=config, data=data, device=device, checkpoint_every=checkpoint_every,
-            tensorboard=tensorboard, observer=line,
-        )  # fmt: skip
+        trainer = parallel.agree(
+            lambda: Trainer(
+                folder=folder,
+                config=config,
+                data=data,
+                device=options.device,
+                parallel=parallel,
+                observer=line,
+                checkpoint_every=options.checkpoint_every,
+                tensorboard=options.tensorboard,
+                checkpoint_activations=options.checkpoint_activations,
+            )
+        )
         try:
-            result = trainer.run(resume=resume)
+            result = trainer.run(resume=options.resume)
         except Stopped as stop:
             line.remark(str(stop))
             return stop.exit_code
         except (TrainingError, LeakageError) as error:
-            print(f"boosted-attention: {error}", file=sys.stderr)
+            if parallel.main:
+                print(f"boosted-attention: {error}", file=sys.stderr)
             return 1
     test = result["test"]
     bits = "" if test["bits_per_byte"] is None else f", {test['bits_per_byte']:.3f} bits per byte"
-    Console().print(
+    Console(quiet=not parallel.main).print(
         f"test perplexity {test['perplexity']:.2f} over {test['tokens']:,} tokens{bits}; everything is in {folder}",
         markup=False, highlight=False, soft_wrap=True,
     )  # fmt: skip

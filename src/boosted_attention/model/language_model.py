@@ -62,6 +62,10 @@ class LanguageModel(nn.Module):
         """The vocabulary projection (V, D)."""
         return self.embed.weight if self.head is None else self.head.weight
 
+    def blocks(self) -> Iterator[nn.Module]:
+        """The repeated parts, as parallel training divides the model."""
+        yield from self.layers
+
     def embedding_parameters(self) -> Iterator[Tensor]:
         yield self.embed.weight
         if self.positions is not None:

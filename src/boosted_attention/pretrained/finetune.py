@@ -24,6 +24,7 @@ from boosted_attention.files import file_sha256
 from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
 from boosted_attention.names import InputError, is_count, require, require_choice
 from boosted_attention.pretrained.conversion import boost, freeze
+from boosted_attention.pretrained.families import decoder_layers
 from boosted_attention.pretrained.layer import CorrectedAttention, corrected_layers
 
 TRAINS = ("correction", "all", "lora")
@@ -133,6 +134,10 @@ class FinetunedModel(nn.Module):
         self.config = config
         self._linear_head: bool | None = None
         self.model = prepare(AutoModelForCausalLM.from_config(config.hf_config) if empty else load(config.base), config)
+
+    def blocks(self) -> list[nn.Module]:
+        """The decoder layers, as parallel training divides the model."""
+        return decoder_layers(self.model)
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.model(ids, use_cache=False).logits

@@ -3,6 +3,9 @@
     RUN/checkpoints/step-00000200/   model.safetensors   optimizer.safetensors   state.json
     RUN/checkpoints/best-00000150/   model.safetensors   state.json
 
+What is larger than SHARD_BYTES is divided, as transformers divides it: model-00001-of-00003.safetensors and so on, with
+model.safetensors.index.json to say which tensor is where. Tensors of a model that is spread over processes are put
+together one at a time, so that no device and no process ever holds the whole; the files do not show how it was spread.
 ``state.json`` holds the sha256 of the other files and of itself. A checkpoint is written beside its place, flushed to
 the disk, renamed and read back; the one before it stays, so that one damaged file never costs the run.
 """
@@ -14,7 +17,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ from boosted_attention.files import file_sha256
 from boosted_attention.names import InputError
 
 KEPT = 2  # full checkpoints
+SHARD_BYTES = 2 * 2**30  # of a file
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,12 @@ class Checkpoint:
         return self.state["step"]
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """The tensors of model.safetensors ("model") or optimizer.safetensors ("optimizer")."""
-        return read_tensors(self.folder / f"{name}.safetensors")
+        """The tensors of the model ("model") or the optimizer ("optimizer")."""
+        index = self.folder / f"{name}.safetensors.index.json"
+        if not index.exists():
+            return read_tensors(self.folder / f"{name}.safetensors")
+        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        return {key: t for file in files for key, t in read_tensors(self.folder / file).items()}
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -52,21 +60,51 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def save(
-    parent: Path, kind: str, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]
-) -> Path:
-    """Write ``kind``-``step`` with one safetensors file per entry of ``tensors``; older ones go when it is verified."""
+    parent: Path,
+    kind: str,
+    step: int,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    state: dict[str, Any],
+    *,
+    whole: Callable[[Tensor], Tensor] = lambda t: t,
+    write: bool = True,
+) -> None:
+    """Write ``kind``-``step`` with safetensors files for each entry of ``tensors``; older ones go when it is verified.
+
+    ``whole`` puts a divided tensor together; every process calls this then, and the one with ``write`` writes. It goes
+    through all tensors even when writing has failed, for the others are waiting.
+    """
     final = parent / f"{kind}-{step:08d}"
     temporary = parent / f".{final.name}.{os.getpid()}"
-    needed = sum(t.numel() * t.element_size() for group in tensors.values() for t in group.values())
+    needed = sum(size(t) for group in tensors.values() for t in group.values())
+    failure: Exception | None = None
+    files = {}
+    for name, group in tensors.items():
+        for file, keys in shards(name, group).items():
+            held = {key: whole(group[key].detach()) for key in keys}
+            if not write or failure is not None:
+                continue
+            try:
+                if not files:
+                    shutil.rmtree(temporary, ignore_errors=True)
+                    temporary.mkdir(parents=True)
+                save_file({key: t.contiguous().cpu() for key, t in held.items()}, temporary / file)
+                files[file] = kept(temporary / file)
+            except (OSError, SafetensorError) as error:
+                failure = error
+    if not write:
+        return
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        files = {}
+        if failure is not None:
+            raise failure
         for name, group in tensors.items():
-            path = temporary / f"{name}.safetensors"
-            save_file({key: t.detach().contiguous().cpu() for key, t in group.items()}, path)
-            flush(path)
-            files[path.name] = file_sha256(path)
+            index = shards(name, group)
+            if len(index) > 1:
+                where = {key: file for file, keys in index.items() for key in keys}
+                about = {"metadata": {"total_size": sum(map(size, group.values()))}, "weight_map": where}
+                path = temporary / f"{name}.safetensors.index.json"
+                path.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+                files[path.name] = kept(path)
         (temporary / "state.json").write_text(sealed({**state, "step": step, "files": files}), encoding="utf-8")
         flush(temporary / "state.json")
         flush(temporary)
@@ -85,7 +123,31 @@ def save(
     older = [path for path in sorted(parent.glob(f"{kind}-*")) if path.name <= final.name]
     for old in older[:-keep]:
         shutil.rmtree(old)
-    return final
+
+
+def size(t: Tensor) -> int:
+    return t.numel() * t.element_size()
+
+
+def shards(name: str, group: Mapping[str, Tensor]) -> dict[str, list[str]]:
+    """Which tensors go into which file: one, or as many as SHARD_BYTES asks for."""
+    parts: list[list[str]] = [[]]
+    filled = 0
+    for key, t in group.items():
+        if parts[-1] and filled + size(t) > SHARD_BYTES:
+            parts.append([])
+            filled = 0
+        parts[-1].append(key)
+        filled += size(t)
+    if len(parts) == 1:
+        return {f"{name}.safetensors": parts[0]}
+    return {f"{name}-{i + 1:05d}-of-{len(parts):05d}.safetensors": keys for i, keys in enumerate(parts)}
+
+
+def kept(path: Path) -> str:
+    """Have the disk keep a file; its sha256."""
+    flush(path)
+    return file_sha256(path)
 
 
 def clear(parent: Path, step: int) -> None:

@@ -9,7 +9,7 @@ from boosted_attention.data.batches import LAYOUTS
 from boosted_attention.names import is_count, require, require_choice
 from boosted_attention.train.evaluation import PROTOCOLS
 
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "float64")
 UNITS = ("steps", "epochs")
 LONGEST_WARMUP = 1500
 
@@ -47,7 +47,7 @@ class TrainingConfig:
     protocol: str = "full"
     """How perplexity is measured: full (every token) or paper (rows, incomplete last batch dropped)."""
     precision: str = "float32"
-    """float32, or bfloat16 for autocast."""
+    """float32, bfloat16 for autocast, or float64."""
     compile: bool = False
     """Compile the model with torch.compile."""
     seed: int = 0

@@ -18,6 +18,7 @@ from torch import Tensor
 from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.names import is_count, require, require_choice
+from boosted_attention.train.parallel import ALONE, Parallel
 
 PROTOCOLS = ("full", "paper")
 
@@ -77,6 +78,7 @@ def evaluate(
     protocol: str = "full",
     precision: str = "float32",
     progress: Callable[[float], None] = lambda fraction: None,
+    parallel: Parallel = ALONE,
 ) -> Evaluation:
     """Token-weighted loss of the model on an array of tokens.
 
@@ -84,6 +86,7 @@ def evaluate(
         byte_lengths: bytes of text behind each token id, for bits per byte.
         stride: how far windows move; less than max_len gives more context to each token and takes longer.
         protocol: "full", or "paper" for figures to be compared with the paper's.
+        parallel: processes that share the work; all of them get the whole result.
     """
     require_choice("--protocol", protocol, PROTOCOLS)
     length = model.config.max_len
@@ -99,24 +102,28 @@ def evaluate(
     was_training = model.training
     model.eval()
     try:
-        for ids, targets in evaluation_batches(
-            tokens, length=length, stride=stride, batch_size=batch_size, protocol=protocol
-        ):
+        batches = evaluation_batches(tokens, length=length, stride=stride, batch_size=batch_size, protocol=protocol)
+        for ids, targets in parallel.dealt(batches, uncounted):
             with autocast(device, precision):
                 losses = model.loss(ids.to(device), targets.to(device), reduction="none")
             total += losses.double().sum().cpu()
             predicted = targets[targets != IGNORED]
             counted += len(predicted)
             n_bytes += 0 if byte_lengths is None else int(byte_lengths[predicted.numpy()].sum())
-            done += ids.shape[0]
+            done += ids.shape[0] * parallel.world
             progress(min(1.0, done * stride / len(tokens)))
     finally:
         model.train(was_training)
-    bits = float(total) / math.log(2) / n_bytes if n_bytes else None
-    return Evaluation(loss=float(total) / counted, tokens=counted, bits_per_byte=bits)
+    loss, counted, n_bytes = parallel.sums(float(total), counted, n_bytes)
+    bits = loss / math.log(2) / n_bytes if n_bytes else None
+    return Evaluation(loss=loss / counted, tokens=int(counted), bits_per_byte=bits)
+
+
+def uncounted(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """A batch none of whose targets counts."""
+    ids, targets = batch
+    return ids, torch.full_like(targets, IGNORED)
 
 
 def autocast(device: torch.device, precision: str):
-    if precision == "float32":
-        return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
+    return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()

@@ -47,6 +47,17 @@ class Metrics:
             self.board.close()
 
 
+class NoMetrics:
+    """Of a process that leaves writing to another."""
+
+    def cut(self, step: int) -> int:
+        return step
+
+    def write(self, row: Mapping[str, Any]) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The rows; a last line cut off by a crash is left out."""
     if not path.exists():

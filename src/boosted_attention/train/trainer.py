@@ -7,11 +7,13 @@ optimizer and random state come from the checkpoint, bit for bit.
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -32,10 +34,12 @@ from boosted_attention.names import InputError, require
 from boosted_attention.train import checkpoint
 from boosted_attention.train.evaluation import Evaluation, autocast, evaluate
 from boosted_attention.train.folder import RunConfig, differences, exclusive, load_weights
-from boosted_attention.train.metrics import Metrics
+from boosted_attention.train.metrics import Metrics, NoMetrics
+from boosted_attention.train.parallel import ALONE, Parallel, Trained, restarted
 from boosted_attention.train.probe import leakage_probe
 
 BETA1 = 0.9
+MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's, one of each per parameter
 DYNAMICS_ROWS = 4  # of validation text, at every evaluation
 
 
@@ -74,7 +78,8 @@ class Trainer:
     """Trains the model of ``config`` in ``folder``.
 
     ``checkpoint_every`` is not part of the configuration: it decides what is lost when a run is killed, not what comes
-    out of it.
+    out of it. Nor are ``checkpoint_activations``, which computes activations twice instead of keeping them, and
+    ``parallel``, the processes that share the work: what one of them began, any number may go on with.
     """
 
     folder: Path
@@ -83,7 +88,9 @@ class Trainer:
     device: str = "cpu"
     checkpoint_every: int = 200
     tensorboard: bool = False
+    checkpoint_activations: bool = False
     observer: Observer = field(default_factory=Unwatched)
+    parallel: Parallel = ALONE
 
     def __post_init__(self) -> None:
         self.training = self.config.training
@@ -103,17 +110,38 @@ class Trainer:
             need = 2 if self.training.protocol == "full" else self.training.batch_size * self.config.model.max_len
             have = len(self.data.splits[split])
             require(have >= need, f"the {split} split has {have} tokens; evaluation needs at least {need}")
+        self.parallel.require_rows(self.training.batch_size)
         self.total = self.training.total_steps(self.batches.steps_per_epoch)
 
     def run(self, *, resume: bool = False) -> dict[str, Any]:
         """Train to the end; what is in result.json. Raises Stopped when a signal came."""
-        with exclusive(self.folder), stop_signals() as stop:
+        with ExitStack() as held:
+            stop = held.enter_context(stop_signals())
+            self.parallel.agree(lambda: self._take(held))
+            self.parallel.agree(self._require_seen)
             try:
-                return Training(self, resume, stop).finish()
+                return Training(self, resume or restarted(), stop).finish()
             except BrokenPipeError:
                 raise  # whoever watches has gone
             except OSError as error:
                 raise InputError(f"--out {self.folder} cannot be written to: {error.strerror or error}") from None
+
+    def _take(self, held: ExitStack) -> None:
+        """The folder is held by one process for all."""
+        if self.parallel.main:
+            held.enter_context(exclusive(self.folder))
+
+    def _require_seen(self) -> None:
+        """A folder that is another one on another machine would be noticed too late."""
+        owner = (socket.gethostname(), os.getpid())
+        theirs = self.parallel.gathered(owner)[0]
+        path = self.folder / ".owner"
+        seen = path.exists() and path.read_text().strip() == str(theirs[1])
+        require(
+            seen,
+            f"process {self.parallel.rank} on {owner[0]} does not see --out {self.folder.absolute()} of process 0 on "
+            f"{theirs[0]}; give a folder that all share",
+        )
 
 
 class Training:
@@ -122,14 +150,20 @@ class Training:
     def __init__(self, trainer: Trainer, resume: bool, stop: Callable[[], int | None]):
         self.trainer, self.training, self.observer = trainer, trainer.training, trainer.observer
         self.folder, self.total, self.stop = trainer.folder, trainer.total, stop
+        self.parallel = trainer.parallel
         self.checkpoints = self.folder / "checkpoints"
-        found = self._find_checkpoint(resume)
+        self.parallel.require_same(self._config(), differences)
+        found = self._from_main(lambda: self._find_checkpoint(resume))
         torch.manual_seed(self.training.seed)
         self.model = trainer.config.model.build()
         if found is not None:
             load_weights(self.model, found)
         self.device = torch.device(trainer.device)
-        self.model.to(self.device)
+        self.model.to(self.device, torch.float64 if self.training.precision == "float64" else None)
+        self.probe = leakage_probe(self.model)
+        self.loss = self.parallel.distribute(
+            self.model, checkpointing=trainer.checkpoint_activations, compiled=self.training.compile
+        )
         self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(
             self.trained.values(),
@@ -138,11 +172,16 @@ class Training:
             weight_decay=self.training.weight_decay,
             fused=True,
         )
-        self.loss = torch.compile(self.model.loss) if self.training.compile else self.model.loss
-        self.metrics = Metrics(self.folder / "metrics.jsonl", tensorboard=trainer.tensorboard)
+        path = self.folder / "metrics.jsonl"
+        self.metrics = Metrics(path, tensorboard=trainer.tensorboard) if self.parallel.main else NoMetrics()
         self.done, self.tokens, self.seconds = 0, 0, 0.0
         self.best: dict[str, Any] | None = None
         self.found = found
+
+    def _from_main(self, look: Callable[[], checkpoint.Checkpoint | None]) -> checkpoint.Checkpoint | None:
+        """What one process finds, known to all."""
+        found = self.parallel.agree(lambda: look() if self.parallel.main else None)
+        return self.parallel.gathered(found)[0]
 
     def _find_checkpoint(self, resume: bool) -> checkpoint.Checkpoint | None:
         used = (self.folder / "config.json").exists()
@@ -181,44 +220,40 @@ class Training:
 
     def _begin(self) -> None:
         """A new run: its configuration, its tokenizer, and its first evaluation."""
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
         self.metrics.cut(0)
-        self.trainer.data.tokenizer.save(self.folder / "tokenizer.json")
-        write_json(self.folder / "config.json", self._config())
+        if self.parallel.main:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.trainer.data.tokenizer.save(self.folder / "tokenizer.json")
+            write_json(self.folder / "config.json", self._config())
         self._evaluate()
 
     def _restore(self, found: checkpoint.Checkpoint) -> None:
         held = found.tensors("optimizer")
         for name, p in self.trained.items():
-            self.optimizer.state[p] = {
-                "step": held["step"].to(self.device) if self.device.type != "cpu" else held["step"].clone(),
-                "exp_avg": held[f"exp_avg.{name}"].to(self.device),
-                "exp_avg_sq": held[f"exp_avg_sq.{name}"].to(self.device),
-            }
+            moments = {key: self.parallel.like(held[f"{key}.{name}"], p) for key in MOMENTS}
+            self.optimizer.state[p] = {"step": held["step"].to(self.device, copy=True), **moments}
         torch.set_rng_state(held["rng.cpu"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(held["rng.cuda"], self.device)
         self.done, self.tokens, self.seconds = found.step, found.state["tokens"], found.state["seconds"]
         self.best = found.state["best"]
         if self.metrics.cut(self.done) < self.done:
-            self.observer.remark(f"{self.metrics.path} lacks steps before {found.folder.name}; they are lost")
+            self.observer.remark(f"{self.folder}/metrics.jsonl lacks steps before {found.folder.name}; they are lost")
 
     def finish(self) -> dict[str, Any]:
-        probe = leakage_probe(self.model)
         try:
             if self.found is None:
                 self._begin()
             else:
                 self._restore(self.found)
-            if self.found is None or not (self.folder / "probe.json").exists():
-                write_json(self.folder / "probe.json", probe)
+            if self.parallel.main and (self.found is None or not (self.folder / "probe.json").exists()):
+                write_json(self.folder / "probe.json", self.probe)
             self.observer.start(self.done, self.total)
             self.model.train()
             while self.done < self.total:
-                self._step()
+                stopped = self._step()
                 if self.training.evaluates_at(self.done, self.total, self.trainer.batches.steps_per_epoch):
                     self._evaluate()
-                stopped = self.stop()
                 every = self.trainer.checkpoint_every
                 if self.done == self.total or stopped or (every and self.done % every == 0):
                     self._save()
@@ -228,18 +263,27 @@ class Training:
             self.metrics.close()
         return self._result()
 
-    def _step(self) -> None:
+    def _step(self) -> int:
+        """One update; the number of a signal that asks for the end, or 0."""
         started = time.monotonic()
         ids, targets = self.trainer.batches(self.done)
         name = batch_hash(ids)
         lr = self.training.lr_at(self.done, self.total)
         for group in self.optimizer.param_groups:
             group["lr"] = torch.tensor(lr) if self.training.compile else lr
-        loss = accumulate_gradients(
-            self.loss, ids.to(self.device), targets.to(self.device), self.training.accumulate, self.training.precision
+        self.parallel.seed_step(self.training.seed, self.done)
+        share = accumulate_gradients(
+            self.loss,
+            self.parallel.rows(ids).to(self.device),
+            self.parallel.rows(targets).to(self.device),
+            int((targets != IGNORED).sum()),
+            self.parallel.micro_batches(self.training.accumulate),
+            self.training.precision,
         )
+        signals = [float(self.stop() == number) for number in STOPS]
+        loss, *signalled = self.parallel.sums(share, *signals)
         limit = self.training.clip or float("inf")
-        norm = float(torch.nn.utils.clip_grad_norm_(self.trained.values(), limit))
+        norm = float(self.parallel.whole(torch.nn.utils.clip_grad_norm_(self.trained.values(), limit)))
         if not (abs(loss) < float("inf") and norm < float("inf")):
             raise TrainingError(
                 f"step {self.done + 1}, batch {name}: loss {loss}, gradient norm {norm}; nothing was updated and the "
@@ -253,6 +297,7 @@ class Training:
         row = {"step": self.done, "loss": loss, "lr": lr, "grad_norm": norm, "tokens": self.tokens, "batch": name}
         self.metrics.write(row)
         self.observer.step(row)
+        return next((number for number, count in zip(STOPS, signalled, strict=True) if count), 0)
 
     def _evaluate(self) -> None:
         found = self._evaluation("validation")
@@ -268,7 +313,7 @@ class Training:
         if self.done and (self.best is None or found.loss < self.best["validation_loss"]):
             self.best = row
             self._require_finite()
-            checkpoint.save(self.checkpoints, "best", self.done, {"model": self.model.state_dict()}, self._state())
+            self._write("best", {"model": self.model.state_dict()})
 
     def _dynamics(self) -> list[dict[str, Any]]:
         """What the rounds do to a few rows of validation text; nothing in a model without our layers."""
@@ -282,10 +327,11 @@ class Training:
 
     def _require_finite(self) -> None:
         """Nothing that is not a number reaches a checkpoint."""
-        for name, p in self.trained.items():
-            if not bool(p.isfinite().all()):
+        wrong = [name for name, p in self.trained.items() if not bool(own_part(p).isfinite().all())]
+        for found in self.parallel.gathered(wrong):
+            if found:
                 raise TrainingError(
-                    f"step {self.done}: the update made {name} infinite or NaN; the last checkpoint is as it was; "
+                    f"step {self.done}: the update made {found[0]} infinite or NaN; the last checkpoint is as it was; "
                     "a smaller --lr may help"
                 )
 
@@ -297,6 +343,7 @@ class Training:
             batch_size=self.training.batch_size,
             protocol=self.training.protocol,
             precision=self.training.precision,
+            parallel=self.parallel,
         )
 
     def _state(self) -> dict[str, Any]:
@@ -314,16 +361,24 @@ class Training:
             held["rng.cuda"] = torch.cuda.get_rng_state(self.device)
         for name, p in self.trained.items():
             state = self.optimizer.state[p]
-            held |= {"step": state["step"], **{f"{key}.{name}": state[key] for key in ("exp_avg", "exp_avg_sq")}}
+            held |= {"step": state["step"], **{f"{key}.{name}": state[key] for key in MOMENTS}}
         self.metrics.flush()
-        tensors = {"model": self.model.state_dict(), "optimizer": held}
-        checkpoint.save(self.checkpoints, "step", self.done, tensors, self._state())
+        self._write("step", {"model": self.model.state_dict(), "optimizer": held})
+
+    def _write(self, kind: str, tensors: dict[str, dict[str, Tensor]]) -> None:
+        """All processes put the tensors together, one writes them."""
+        self.parallel.agree(
+            lambda: checkpoint.save(
+                self.checkpoints, kind, self.done, tensors, self._state(), whole=self.parallel.whole,
+                write=self.parallel.main,
+            )
+        )  # fmt: skip
 
     def _result(self) -> dict[str, Any]:
         """Test the best checkpoint and write down what came out."""
-        best, _ = checkpoint.latest(self.checkpoints, "best")
+        best = self._from_main(lambda: checkpoint.latest(self.checkpoints, "best")[0])
         if best is not None:
-            load_weights(self.model, best)
+            self._load(best)
         tested = self._evaluation("test")
         config = self.trainer.config
         result = {
@@ -338,22 +393,39 @@ class Training:
             "data": self.trainer.data.fingerprint,
             "probe": json.loads((self.folder / "probe.json").read_text()),
         }
-        write_json(self.folder / "result.json", result)
+        if self.parallel.main:
+            write_json(self.folder / "result.json", result)
         return result
+
+    def _load(self, found: checkpoint.Checkpoint) -> None:
+        """The weights of a checkpoint, into parameters that may be divided."""
+        held, state = found.tensors("model"), self.model.state_dict()
+        with torch.no_grad():
+            for name, t in state.items():
+                t.copy_(self.parallel.like(held[name], t))
 
 
 def accumulate_gradients(
-    loss: Callable[..., Tensor], ids: Tensor, targets: Tensor, parts: int, precision: str = "float32"
+    trained: Trained, ids: Tensor, targets: Tensor, counted: int, parts: int, precision: str = "float32"
 ) -> float:
-    """Gradients of the batch's mean loss, computed in ``parts`` micro-batches weighted by their tokens."""
-    counted = (targets != IGNORED).sum()
+    """Gradients of the loss of these rows over ``counted`` tokens, in ``parts`` micro-batches; that loss."""
     total = torch.zeros((), dtype=torch.float64)
-    for some_ids, some_targets in zip(ids.chunk(parts), targets.chunk(parts), strict=True):
-        with autocast(ids.device, precision):
-            share = loss(some_ids, some_targets, reduction="sum") / counted
-        share.backward()
+    pieces = list(zip(ids.chunk(parts), targets.chunk(parts), strict=True))
+    for i, (some_ids, some_targets) in enumerate(pieces):
+        with trained.synchronised(i == len(pieces) - 1):
+            with autocast(ids.device, precision):
+                share = trained.loss(some_ids, some_targets, reduction="sum") / counted
+            (share * trained.scale).backward()
         total += share.detach().double().cpu()
     return float(total)
+
+
+def own_part(t: Tensor) -> Tensor:
+    """What of a tensor lies on this process."""
+    return t.to_local() if hasattr(t, "to_local") else t  # type: ignore[operator]
+
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
@@ -368,7 +440,7 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None  # only the main thread may have handlers
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in STOPS}
     for number in before:
         signal.signal(number, remember)
     try:
