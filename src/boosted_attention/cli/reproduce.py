@@ -15,6 +15,10 @@ def run(
     preset: str = "quick",
     out: Path = Path("out"),
     workers: int | None = None,
+    executor: str = "local",
+    partition: str | None = None,
+    time: int = 240,
+    gpus_per_run: int = 0,
     seeds: int | None = None,
     corpus: tuple[str, ...] = (),
     data_root: str | None = None,
@@ -29,12 +33,17 @@ def run(
     code 1 if a run failed; it is tried again next time.
 
     Example: boosted-attention reproduce rounds gates --preset smoke --out /tmp/try
+    Example: boosted-attention reproduce lm-main --preset paper --executor slurm --gpus-per-run 1 --device cuda
 
     Args:
         experiments: names from ``boosted-attention experiments``; by default the synthetic half, lm-main and analysis.
         preset: smoke (seconds), quick (minutes), cpu (hours) or paper (the paper's settings; language models for GPUs).
         out: folder for results, tables, claims, figures and the report.
-        workers: runs at a time; as many as there are cores by default.
+        workers: runs at a time; as many as there are cores by default, on a cluster up to a thousand.
+        executor: where runs are done: local (this machine) or slurm (a job each; OUT must be seen by all nodes).
+        partition: of the cluster.
+        time: minutes a job may take; a run that needs more is queued again and goes on.
+        gpus_per_run: GPUs of a job; set --device cuda with it.
         seeds: seeds per model instead of the preset's.
         corpus: text of the language models instead of the preset's, one or several, as in ``train``.
         data_root: folder of corpora by name; BOOSTED_ATTENTION_DATA by default.
@@ -56,6 +65,11 @@ def run(
     for name in experiments:
         require_choice("experiment", name, EXPERIMENTS)
     require(workers is None or is_count(workers), f"--workers {workers} must be at least 1")
+    require_choice("--executor", executor, ("local", "slurm"))
+    require(
+        executor == "slurm" or (partition is None and not gpus_per_run),
+        "--partition and --gpus-per-run are for --executor slurm",
+    )
     if data_root is not None:
         os.environ["BOOSTED_ATTENTION_DATA"] = data_root  # the runs' processes inherit it; it is no part of a result
     chosen, names = find_preset(preset, seeds, corpus), list(dict.fromkeys(experiments)) or list(DEFAULT)
@@ -63,8 +77,10 @@ def run(
         from boosted_attention.attention.selfcheck import usable_dtypes
         from boosted_attention.lab.language import DEVICE
 
-        usable_dtypes(device)
-        os.environ[DEVICE], workers = device, workers or 1
+        if executor == "local":  # a cluster's devices are not here
+            usable_dtypes(device)
+            workers = workers or 1
+        os.environ[DEVICE] = device
     if model is not None:
         from boosted_attention.lab.tuning import MODEL
         from boosted_attention.pretrained.finetune import require_model_folder
@@ -81,9 +97,15 @@ def run(
         require(bool(chosen_texts), f"--plan is for language models: {', '.join(TEXT)}")
         console.print(make_plan(chosen_texts, chosen, tflops))
         return 0
+    where = None
+    if executor == "slurm":
+        from boosted_attention.lab.slurm import AT_ONCE, SlurmExecutor
+
+        where = SlurmExecutor(out, partition=partition, minutes=time, gpus_per_run=gpus_per_run)
+        workers = workers or AT_ONCE
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        found = reproduce(names, chosen, out, workers or cores, console=live)
+        found = reproduce(names, chosen, out, workers or cores, console=live, executor=where)
     except KeyboardInterrupt:
         live.print(f"stopped; what is finished is kept in {out}, and the same command goes on from there", markup=False)
         return 130

@@ -26,7 +26,7 @@ from boosted_attention.lab.claims import CLAIMS, Judged, judge
 from boosted_attention.lab.experiments import EXPERIMENTS, TEXT, experiment
 from boosted_attention.lab.language import recipe
 from boosted_attention.lab.presets import PRESETS, Preset
-from boosted_attention.lab.runner import Outcome, execute
+from boosted_attention.lab.runner import Executor, Outcome, execute
 from boosted_attention.lab.runs import Run, read_result
 from boosted_attention.lab.table import Table
 from boosted_attention.names import InputError, require, shortened
@@ -57,7 +57,12 @@ def needed(name: str, preset: Preset) -> list[Run]:
 
 
 def reproduce(
-    names: Sequence[str], preset: Preset, out: Path, workers: int, console: Console | None = None
+    names: Sequence[str],
+    preset: Preset,
+    out: Path,
+    workers: int,
+    console: Console | None = None,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """Finish the experiments' runs, then summarise everything that ``out`` holds for this preset."""
     require_folder(out, FILES, ("runs", "figures"))
@@ -66,7 +71,7 @@ def reproduce(
         earlier = stored(all_runs(texts, preset), out)
         require_one_version(earlier, out)
         prepare_texts(preset, earlier, console)
-    outcome = execute(all_runs(names, preset), out, workers, console=console)
+    outcome = execute(all_runs(names, preset), out, workers, console=console, executor=executor)
     found = reread(preset, out)
     found.outcome.failures, found.outcome.remarks = outcome.failures, outcome.remarks
     found.incomplete = [name for name in names if not found.outcome.has(experiment(name).runs(preset))]

@@ -1,4 +1,7 @@
-"""The runner: each run in a process of its own with one thread, many at once, finished ones never repeated."""
+"""The runner: each run in a process of its own with one thread, many at once, finished ones never repeated.
+
+Where those processes are is an executor's business: on this machine, or on a cluster (``lab/slurm.py``).
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ import multiprocessing
 import signal
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -48,8 +51,13 @@ class Outcome:
         return all(run.key in self.records for run in runs)
 
 
-def execute(runs: Sequence[Run], out: Path, workers: int, console: Console | None = None) -> Outcome:
-    """Finish every run that has no result yet. An interrupt ends the workers and leaves everything resumable."""
+def execute(
+    runs: Sequence[Run], out: Path, workers: int, console: Console | None = None, executor: Executor | None = None
+) -> Outcome:
+    """Finish every run that has no result yet, here or where the executor has them done.
+
+    An interrupt ends what is running and leaves everything resumable.
+    """
     directory = out / "runs"
     directory.mkdir(parents=True, exist_ok=True)
     distinct = {run.key: run for run in runs}
@@ -70,51 +78,41 @@ def execute(runs: Sequence[Run], out: Path, workers: int, console: Console | Non
             more = f" (and {len(outcome.remarks) - 1} more)" if len(outcome.remarks) > 1 else ""
             note = f"{outcome.remarks[0]}{more}: kept beside it as result.old-N.json, and done again"
             display.console.print(note, markup=False, soft_wrap=True)
-        Pool(directory, workers, display, outcome).finish(waiting)
+        Pool(directory, workers, executor or LocalExecutor(), display, outcome).finish(waiting)
     return outcome
 
 
-@dataclass
-class Job:
-    run: Run
-    process: BaseProcess
-    progress: Connection
-    started: float
-
-
 class Pool:
-    """At most ``workers`` processes at a time."""
+    """At most ``workers`` runs at a time, in an order that respects what builds on what."""
 
-    def __init__(self, directory: Path, workers: int, display: Display, outcome: Outcome):
-        self.directory, self.workers = directory, workers
+    def __init__(self, directory: Path, workers: int, executor: Executor, display: Display, outcome: Outcome):
+        self.directory, self.workers, self.executor = directory, workers, executor
         self.display, self.outcome = display, outcome
-        self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(PRELOAD)
 
     def finish(self, waiting: list[Run]) -> None:
         waiting, jobs = list(waiting), []
         try:
             while waiting or jobs:
                 while len(jobs) < self.workers and (run := self._next(waiting, jobs)) is not None:
-                    jobs.append(self._start(run))
+                    jobs.append((run, self.executor.start(run, self.directory / run.key), time.monotonic()))
+                    self.display.start(run)
                 if not jobs:
                     break  # what is left waits for runs that failed
-                wait([job.process.sentinel for job in jobs] + [job.progress for job in jobs], timeout=1.0)
-                for job in jobs:
-                    self._report(job)
-                ended = [job for job in jobs if not job.process.is_alive()]
-                jobs = [job for job in jobs if job not in ended]
-                for job in ended:
-                    self._end(job)
+                self.executor.wait([job for _, job, _ in jobs])
+                for run, job, _ in jobs:
+                    for fraction in job.progress():
+                        self.display.advance(run, fraction)
+                ended = [entry for entry in jobs if not entry[1].alive()]
+                jobs = [entry for entry in jobs if entry not in ended]
+                for run, job, started in ended:
+                    self._end(run, job, time.monotonic() - started)
         finally:
-            for job in jobs:
-                job.process.terminate()
-            for job in jobs:
-                job.process.join()
+            for _, job, _ in jobs:
+                job.stop()
 
-    def _next(self, waiting: list[Run], jobs: list[Job]) -> Run | None:
+    def _next(self, waiting: list[Run], jobs: list[tuple[Run, Job, float]]) -> Run | None:
         """Take the first run that can begin; one whose predecessors failed is given up."""
-        coming = {run.key for run in waiting} | {job.run.key for job in jobs}
+        coming = {run.key for run in waiting} | {run.key for run, _, _ in jobs}
         for run in list(waiting):
             missing = [key for key in run.after if key not in self.outcome.records]
             if not missing:
@@ -127,43 +125,80 @@ class Pool:
                 self.display.end(run, 0.0, self.outcome.failures[run.label])
         return None
 
-    def _start(self, run: Run) -> Job:
+    def _end(self, run: Run, job: Job, seconds: float) -> None:
+        record, _ = read_result(self.directory, run)
+        problem = None
+        if record is None:
+            error = self.directory / run.key / "error.txt"
+            problem = job.problem()
+            if problem is None and error.exists():
+                problem = f"{error.read_text(encoding='utf-8').strip().splitlines()[-1]} (see {error})"
+            self.outcome.failures[run.label] = problem = problem or "ended without a result"
+        else:
+            self.outcome.records[run.key] = record
+        self.display.end(run, seconds, problem)
+
+
+class Job(Protocol):
+    """A run being done somewhere."""
+
+    def alive(self) -> bool: ...
+    def progress(self) -> Iterable[float]: ...  # what has been reported since the last call
+    def problem(self) -> str | None: ...  # how it ended, if that explains why there is no result
+    def stop(self) -> None: ...
+
+
+class Executor(Protocol):
+    """Where runs are done."""
+
+    def start(self, run: Run, directory: Path) -> Job: ...
+    def wait(self, jobs: Sequence[Any]) -> None: ...  # until something may have happened
+
+
+class LocalExecutor:
+    """Each run in a process of this machine."""
+
+    def __init__(self) -> None:
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(PRELOAD)
+
+    def start(self, run: Run, directory: Path) -> LocalJob:
         receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=work, args=(run, self.directory / run.key, sender), daemon=True)
+        process = self.context.Process(target=work, args=(run, directory, sender.send), daemon=True)
         process.start()
         sender.close()
-        self.display.start(run)
-        return Job(run, process, receiver, time.monotonic())
+        return LocalJob(process, receiver)
 
-    def _report(self, job: Job) -> None:
+    def wait(self, jobs: Sequence[LocalJob]) -> None:
+        wait([job.process.sentinel for job in jobs] + [job.reports for job in jobs], timeout=1.0)
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    process: BaseProcess
+    reports: Connection
+
+    def alive(self) -> bool:
+        return self.process.is_alive()
+
+    def progress(self) -> Iterator[float]:
         try:
-            while job.progress.poll():
-                self.display.advance(job.run, job.progress.recv())
+            while self.reports.poll():
+                yield self.reports.recv()
         except EOFError:
             pass  # the worker is at its end
 
-    def _end(self, job: Job) -> None:
-        job.process.join()
-        job.progress.close()
-        record, _ = read_result(self.directory, job.run)
-        problem = None
-        if record is None:
-            problem = self._problem(job)
-            self.outcome.failures[job.run.label] = problem
-        else:
-            self.outcome.records[job.run.key] = record
-        self.display.end(job.run, time.monotonic() - job.started, problem)
+    def problem(self) -> str | None:
+        self.process.join()
+        code = self.process.exitcode or 0
+        return f"ended by signal {-code}" if code < 0 else None
 
-    def _problem(self, job: Job) -> str:
-        code, path = job.process.exitcode or 0, self.directory / job.run.key / "error.txt"
-        if code < 0:
-            return f"ended by signal {-code}"
-        if path.exists():
-            return f"{path.read_text(encoding='utf-8').strip().splitlines()[-1]} (see {path})"
-        return f"ended with exit code {code}"
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.join()
 
 
-def work(run: Run, directory: Path, progress: Connection) -> None:
+def work(run: Run, directory: Path, tell: Callable[[float], None]) -> None:
     """In the worker: do the run and write its result, or why there is none."""
     import torch
 
@@ -180,7 +215,7 @@ def work(run: Run, directory: Path, progress: Connection) -> None:
         now = time.monotonic()
         if now - last >= REPORT_EVERY:
             last = now
-            progress.send(fraction)  # BrokenPipeError if nobody listens any more: the worker then ends
+            tell(fraction)  # BrokenPipeError if nobody listens any more: the worker then ends
 
     started = time.monotonic()
     module, _, name = run.work.partition(":")

@@ -1,0 +1,120 @@
+"""Runs as jobs of a Slurm cluster, submitted through submitit; the same directories, results and resume as here.
+
+A job that Slurm preempts or that reaches its time limit is queued again and goes on from what its run has saved. The
+state of jobs is asked of ``squeue``, which needs no accounting database.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from boosted_attention.files import write_atomically
+from boosted_attention.lab.runner import work
+from boosted_attention.lab.runs import Run
+from boosted_attention.names import InputError, is_count, require
+
+POLL = 1.0  # seconds between questions to the queue
+AT_ONCE = 1000  # jobs in the queue, unless --workers says otherwise
+PATIENCE = 20.0  # seconds for an answer
+PROGRESS = "progress.txt"
+
+
+class Work:
+    """What a job does. submitit asks ``checkpoint`` what to queue when time runs out: the same again."""
+
+    def __call__(self, run: Run, directory: Path) -> None:
+        path = directory / PROGRESS
+        try:
+            work(run, directory, lambda fraction: write_atomically(path, f"{fraction:.4f}\n"))
+        finally:
+            path.unlink(missing_ok=True)
+
+    def checkpoint(self, run: Run, directory: Path) -> Any:
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(Work(), run, directory)
+
+
+class SlurmExecutor:
+    """Submits each run as a job of its own."""
+
+    def __init__(self, out: Path, *, partition: str | None, minutes: int, gpus_per_run: int):
+        self.queued: set[str] = set()  # jobs that have not ended
+        require(is_count(minutes), f"--time {minutes} must be at least 1 (minutes)")
+        require(gpus_per_run >= 0, f"--gpus-per-run {gpus_per_run} must not be negative")
+        require(
+            shutil.which("sbatch") is not None,
+            "--executor slurm: there is no Slurm on this machine (sbatch is not found); --executor local runs here",
+        )
+        try:
+            import submitit
+        except ImportError:
+            raise InputError("--executor slurm needs submitit (pip install 'boosted-attention[slurm]')") from None
+        require_partition(partition)
+        self.submitted = submitit.SlurmExecutor(folder=(out / "slurm").absolute(), max_num_timeout=100)
+        options: dict[str, Any] = {"time": minutes, "cpus_per_task": 1, "ntasks_per_node": 1}
+        options |= {"partition": partition} if partition else {}
+        options |= {"gres": f"gpu:{gpus_per_run}"} if gpus_per_run else {}
+        self.submitted.update_parameters(**options, additional_parameters={"requeue": True, "open-mode": "append"})
+
+    def start(self, run: Run, directory: Path) -> SlurmJob:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.submitted.update_parameters(job_name=run.key)
+        try:
+            job = self.submitted.submit(Work(), run, directory.absolute())
+        except Exception as error:  # submitit's own, with sbatch's words in it
+            raise InputError(f"--executor slurm: {str(error).strip().splitlines()[-1]}") from None
+        return SlurmJob(job.job_id, directory, self)
+
+    def wait(self, jobs: Sequence[SlurmJob]) -> None:
+        time.sleep(POLL)
+        listed = ask("squeue", "--noheader", "--format=%i")
+        if listed is not None:  # else the controller is busy, which says nothing about the jobs
+            self.queued = set(listed.split())
+
+
+@dataclass
+class SlurmJob:
+    number: str
+    directory: Path
+    executor: SlurmExecutor
+
+    def alive(self) -> bool:
+        return self.number in self.executor.queued
+
+    def progress(self) -> Iterator[float]:
+        try:
+            yield float((self.directory / PROGRESS).read_text())
+        except (OSError, ValueError):
+            return
+
+    def problem(self) -> str | None:
+        shown = ask("scontrol", "show", "job", self.number) or ""
+        state = next((word.partition("=")[2] for word in shown.split() if word.startswith("JobState=")), None)
+        return None if state in (None, "COMPLETED", "FAILED") else f"job {self.number} ended as {state}"
+
+    def stop(self) -> None:
+        ask("scancel", self.number)
+
+
+def require_partition(partition: str | None) -> None:
+    known = [name.rstrip("*") for name in (ask("sinfo", "--noheader", "--format=%P") or "").split()]
+    require(bool(known), "--executor slurm: the cluster does not answer (sinfo shows no partition)")
+    require(
+        partition is None or partition in known,
+        f"--partition {partition!r} is not one of the cluster's: {', '.join(known)}",
+    )
+
+
+def ask(*command: str) -> str | None:
+    """What a command of Slurm says; None if it fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return None

@@ -1,0 +1,247 @@
+"""Training under the real torchrun: any number of processes gives one process's losses, checkpoints and refusals."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from boosted_attention.train import checkpoint
+from boosted_attention.train.folder import load_run
+from boosted_attention.train.metrics import read_metrics
+
+SMALL = ["--tokenizer", "bytes", "--d-model", "32", "--n-layers", "2", "--n-heads", "4", "--max-len", "32"]
+SMALL += ["--batch-size", "8", "--horizon", "0", "--eval-every", "6"]
+BOUNDS = {"float32": 1e-5, "float64": 1e-11}
+
+
+def command(processes: int, *options: object, restarts: int = 0, before: tuple[str, ...] = ()) -> list[str]:
+    start = [sys.executable]
+    if processes > 1:
+        start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        start += ["--max-restarts", str(restarts), "--monitor-interval", "0.1"]
+    return [*start, *(before or ("-m", "boosted_attention")), *map(str, options)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+
+
+def run(processes: int, *options: object, code: int = 0, **more) -> subprocess.CompletedProcess:
+    done = subprocess.run(
+        command(processes, *options, **more), capture_output=True, text=True, timeout=240, env=environment()
+    )
+    assert (done.returncode == code) if code == 0 else done.returncode != 0, done.stderr[-3000:]
+    return done
+
+
+def training(text_file, out, *more, steps=10):
+    return ["train", "--corpus", f"text:{text_file}", *SMALL, "--steps", steps, "--out", out, *more]
+
+
+def assert_same_losses(one: Path, other: Path, bound: float) -> None:
+    a, b = (read_metrics(folder / "metrics.jsonl") for folder in (one, other))
+    assert [row["step"] for row in a] == [row["step"] for row in b]
+    for mine, theirs in zip(a, b, strict=True):
+        for key in ("loss", "validation_loss", "grad_norm"):
+            if key in mine:
+                assert theirs[key] == pytest.approx(mine[key], rel=10 * bound if key == "grad_norm" else bound), mine
+        assert mine.get("batch") == theirs.get("batch")
+    results = [json.loads((folder / "result.json").read_text()) for folder in (one, other)]
+    assert results[1]["test"]["loss"] == pytest.approx(results[0]["test"]["loss"], rel=bound)
+    assert results[1]["test"]["tokens"] == results[0]["test"]["tokens"]
+
+
+def grid(full: bool):
+    if not full:
+        return [(2, kind, "boosted", "float32", 10) for kind in ("ddp", "fsdp")]
+    return [
+        (n, kind, attention, precision, 50)
+        for attention in ("boosted", "twicing", "differential-v2")
+        for precision in BOUNDS
+        for n in (2, 4)
+        for kind in ("ddp", "fsdp")
+    ]
+
+
+def pytest_generate_tests(metafunc):
+    if "case" in metafunc.fixturenames:
+        cases = grid(metafunc.config.getoption("--full"))
+        metafunc.parametrize("case", cases, ids=lambda case: "-".join(map(str, case)))
+
+
+@pytest.fixture(scope="module")
+def alone(text_file, tmp_path_factory):
+    """Runs of one process, each made once."""
+    made: dict[tuple, Path] = {}
+
+    def get(attention="boosted", precision="float32", steps=10, *more):
+        key = (attention, precision, steps, *more)
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("alone") / "run"
+            options = ["--attention", attention, "--precision", precision, *more]
+            run(1, *training(text_file, made[key], *options, steps=steps))
+        return made[key]
+
+    return get
+
+
+def test_any_number_of_processes(case, alone, text_file, tmp_path):
+    n, kind, attention, precision, steps = case
+    options = ["--attention", attention, "--precision", precision, "--accumulate", 4]
+    done = run(n, *training(text_file, tmp_path / "run", *options, "--parallel", kind, steps=steps))
+    assert f"{n} processes ({kind})" in done.stderr
+    assert done.stdout.count("test perplexity") == 1  # one process speaks
+    reference = alone(attention, precision, steps, "--accumulate", "4")
+    assert_same_losses(reference, tmp_path / "run", BOUNDS[precision])
+    one, other = (load_run(folder) for folder in (reference, tmp_path / "run"))
+    assert one.model.state_dict().keys() == other.model.state_dict().keys()
+
+
+def test_what_two_saved_others_go_on_with(alone, text_file, tmp_path, full):
+    """2 processes, then 1, then 4 of another kind, and back: as if nothing had happened."""
+    precision = "float64" if full else "float32"
+    out = tmp_path / "run"
+    options = training(text_file, out, "--precision", precision, "--checkpoint-every", 2, "--resume", steps=10)
+    for n, kind, until in [(2, "fsdp", 3), (1, "ddp", 5), (4 if full else 2, "ddp", 7), (2, "fsdp", 10)]:
+        stopper = tmp_path / "stop.py"
+        stopper.write_text(STOP_AFTER.format(step=until))
+        done = run(n, *options, "--parallel", kind, before=(str(stopper),), code=0 if until == 10 else 143)
+        if until < 10:
+            assert f"after step {until}" in done.stderr, done.stderr[-2000:]
+            assert checkpoint.latest(out / "checkpoints", "step")[0].step == until
+    assert_same_losses(alone("boosted", precision), out, BOUNDS[precision])
+
+
+STOP_AFTER = """
+import os, signal
+from boosted_attention.cli.main import main
+from boosted_attention.train import trainer
+
+original = trainer.Training._step
+def step(self):
+    if self.done + 1 == {step} and self.parallel.main and {step} < self.total:
+        os.kill(os.getpid(), signal.SIGTERM)  # to one process only; all stop after the same step
+    return original(self)
+trainer.Training._step = step
+main()
+"""
+
+
+def test_a_killed_process_is_restarted(alone, text_file, tmp_path, full):
+    """torchrun starts the job anew, which goes on from its last checkpoint by itself."""
+    draw = random.Random(0)
+    for trial in range(5 if full else 1):
+        out = tmp_path / f"run{trial}"
+        killer = tmp_path / "kill.py"
+        killer.write_text(KILL_AT.format(step=draw.randint(3, 9), rank=draw.randint(0, 1), mark=tmp_path / f"m{trial}"))
+        kind = draw.choice(["ddp", "fsdp"])
+        done = run(
+            2, *training(text_file, out, "--checkpoint-every", 2, "--parallel", kind), before=(str(killer),), restarts=3
+        )
+        assert (tmp_path / f"m{trial}").exists()
+        assert "]: Traceback" not in done.stderr, done.stderr
+        assert_same_losses(alone(), out, BOUNDS["float32"])
+
+
+KILL_AT = """
+import os, signal
+from pathlib import Path
+from boosted_attention.cli.main import main
+from boosted_attention.train import trainer
+
+original = trainer.Training._step
+def step(self):
+    if self.done + 1 == {step} and self.parallel.rank == {rank} and not Path("{mark}").exists():
+        Path("{mark}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self)
+trainer.Training._step = step
+main()
+"""
+
+
+def test_sigterm_to_the_job_saves(text_file, tmp_path):
+    out = tmp_path / "run"
+    job = subprocess.Popen(
+        command(2, *training(text_file, out, steps=100_000)),
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while len(read_metrics(out / "metrics.jsonl")) < 5 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    job.send_signal(signal.SIGTERM)
+    _, said = job.communicate(timeout=60)
+    stopped = re.search(r"stopped by SIGTERM after step (\d+); --resume goes on", said)
+    assert stopped, said[-2000:]
+    assert checkpoint.latest(out / "checkpoints", "step")[0].step == int(stopped[1])
+
+
+def test_an_error_is_shown_once(text_file, tmp_path):
+    """A bug in one process ends the job; the others do not add their own story."""
+    broken = tmp_path / "broken.py"
+    broken.write_text(BROKEN)
+    done = run(2, *training(text_file, tmp_path / "run"), before=(str(broken),), code=1)
+    assert done.stderr.count("ZeroDivisionError: of process 1") == 1
+    assert done.stderr.count("]: Traceback") == 1, done.stderr  # of [rank1]; torchrun adds how it noticed
+
+
+BROKEN = """
+from boosted_attention.cli.main import main
+from boosted_attention.train import trainer
+
+original = trainer.Training._step
+def step(self):
+    if self.done == 2 and self.parallel.rank == 1:
+        raise ZeroDivisionError("of process 1")
+    return original(self)
+trainer.Training._step = step
+main()
+"""
+
+PER_RANK = """
+import os, sys
+from boosted_attention.cli.main import main
+
+if os.environ["RANK"] == "1":
+    {change}
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "options", "change", "line"),
+    [
+        (3, [], None, r"--batch-size 8 is not divisible by 3 processes; 6 or 9 would be"),
+        (2, ["--batch-size", 1], None, r"--batch-size 1 gives 2 processes less than a row each; start fewer"),
+        (2, [], "sys.argv += ['--lr', '0.5']", r"process 1 was started with other settings .*: training.lr "),
+        (2, ["--out", "here"], "os.chdir('elsewhere')", r"process 1 on .* does not see --out .*; give a folder"),
+        (2, ["--corpus", "text:nowhere"], None, r"nowhere does not exist"),
+        (2, ["--parallel", "tensor"], None, r"--parallel 'tensor' is not one of ddp, fsdp"),
+    ],
+    ids=["divisible", "rows", "settings", "folder", "corpus", "kind"],
+)  # fmt: skip
+def test_refusals(n, options, change, line, text_file, tmp_path, monkeypatch, full):
+    """One clear line from one process, exit code 2 of every process, nothing written."""
+    if not full and line.startswith(("--batch-size 1 ", "nowhere", "--parallel")):
+        pytest.skip("in make test-full")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    before = ()
+    if change is not None:
+        (tmp_path / "start.py").write_text(PER_RANK.format(change=change))
+        before = ("start.py",)
+    done = run(n, *training(text_file, "run"), *options, before=before, code=2)
+    lines = [text for text in done.stderr.splitlines() if text.startswith("boosted-attention:")]
+    assert len(lines) == 1, done.stderr[-2000:]
+    assert re.search(line, lines[0])
+    assert "exitcode  : 2" in done.stderr
+    assert "]: Traceback" not in done.stderr
+    assert not list(tmp_path.glob("*/config.json"))
