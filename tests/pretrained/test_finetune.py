@@ -20,6 +20,7 @@ from boosted_attention.train.metrics import read_metrics
 from boosted_attention.train.trainer import Trainer
 from tests.pretrained.families import FAMILIES, disturb, tiny
 from tests.test_language_cli import refused
+from tests.train import test_parallel as parallel
 
 
 def command(*args) -> None:
@@ -93,6 +94,22 @@ def test_a_stopped_run_goes_on_exactly(models, text_file, tmp_path):
         for name in ("whole", "parts")
     )
     assert first == second
+
+
+@pytest.mark.parametrize(("kind", "method"), [("ddp", "correction"), ("fsdp", "correction"), ("fsdp", "lora")])
+def test_processes_of_torchrun_share_the_work(models, text_file, tmp_path, kind, method, full):
+    """Frozen weights, corrections and adapters, replicated or divided: one process's losses, and its checkpoint."""
+    if (kind, method) != ("fsdp", "correction") and not full:
+        pytest.skip("in make test-full")
+    model = models / ("boosted" if method == "correction" else "base")
+    options = ["--train", method, "--max-len", 16, "--batch-size", 4, "--steps", 4, "--eval-every", 2]
+    for n in (1, 2):
+        words = ["finetune", model, "--corpus", f"text:{text_file}", *options, "--out", tmp_path / str(n)]
+        parallel.run(n, *words, *(["--parallel", kind] if n > 1 else []))
+    parallel.assert_same_losses(tmp_path / "1", tmp_path / "2", 1e-5)
+    one, other = (load_run(tmp_path / str(n)).model.state_dict() for n in (1, 2))
+    assert one.keys() == other.keys()
+    assert all(torch.allclose(one[name], other[name], atol=1e-5) for name in one)
 
 
 def test_from_the_command_line(models, text_file, tmp_path, capsys):

@@ -223,7 +223,7 @@ main()
         (2, [], "sys.argv += ['--lr', '0.5']", r"process 1 was started with other settings .*: training.lr "),
         (2, ["--out", "here"], "os.chdir('elsewhere')", r"process 1 on .* does not see --out .*; give a folder"),
         (2, ["--corpus", "text:nowhere"], None, r"nowhere does not exist"),
-        (2, ["--parallel", "tensor"], None, r"--parallel 'tensor' is not one of ddp, fsdp"),
+        (2, ["--parallel", "tensor"], None, r"--parallel='tensor' is not one of 'ddp', 'fsdp'"),
     ],
     ids=["divisible", "rows", "settings", "folder", "corpus", "kind"],
 )  # fmt: skip

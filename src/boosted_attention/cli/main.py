@@ -24,6 +24,7 @@ COMMANDS = {
     "evaluate": "perplexity of a trained run, over every token",
     "generate": "continue a text with a trained run",
     "analyze": "look inside the rounds of a trained run: gates, entropy, importance, corrections",
+    "plan": "what training a size that was not run would take: FLOPs, memory, days, commands",
     "boost": "give a pretrained model of transformers correction rounds, without effect until trained",
     "export": "write a trained run as a model of transformers",
     "finetune": "train a boosted pretrained model, or its rivals, on any text",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -129,11 +130,26 @@ class LanguageModelConfig:
         """What the fused kernel computes beyond ``flops``, per token."""
         return sum(learner.fused_extra_flops(length or self.max_len) for learner in shape_costs(self)[3])
 
-    def memory(self, batch_size: int = 1, length: int | None = None) -> Memory:
+    def memory(
+        self, batch_size: int = 1, length: int | None = None, *, precision: torch.dtype = torch.float32
+    ) -> Memory:
         """Bytes that training and decoding need."""
         from boosted_attention.model.memory import estimate_memory
 
-        return estimate_memory(self, batch_size, length or self.max_len)
+        return estimate_memory(self, batch_size, length or self.max_len, precision)
+
+    def flops_by_part(self, length: int | None = None) -> dict[str, int]:
+        """``flops`` by what they are spent on: each round, gates, output projections, feed-forward network, head."""
+        parts: dict[str, int] = {}
+        for name, module in self.on_meta().named_modules():
+            spent = 2 * module.weight.numel() if isinstance(module, nn.Linear) else 0
+            if isinstance(module, SoftmaxLearner):
+                spent = module.map_flops(length or self.max_len)
+            if spent:
+                part = part_of(name)
+                parts[part] = parts.get(part, 0) + spent
+        tied = {"head": 2 * self.vocab_size * self.d_model} if self.tie_weights else {}
+        return {**dict(sorted(parts.items())), **tied}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -147,6 +163,14 @@ class LanguageModelConfig:
             name = min(unknown)
             raise InputError(f"model configuration has no option {name!r}{nearest(name, cls.__dataclass_fields__)}")
         return cls(**values)
+
+
+def part_of(name: str) -> str:
+    """What a module of a model serves, by its name."""
+    if found := re.search(r"\.rounds\.(\d+)", name):
+        return f"round {found[1]}"
+    kinds = {".gates.": "gates", ".ffn.": "feed-forward", ".attention.": "output projection"}
+    return next((kind for mark, kind in kinds.items() if mark in name), "head")
 
 
 def layer_indices(chosen: str | Sequence[int], n: int, option: str) -> frozenset[int]:

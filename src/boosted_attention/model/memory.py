@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes in float32: training holds weights, gradients, optimizer and activations; decoding weights and cache."""
+    """Bytes: training holds weights, gradients, optimizer and activations; decoding weights and cache."""
 
     weights: int
     gradients: int
     optimizer: int  # AdamW: two numbers per weight
     activations: int  # kept for the backward pass, beyond the weights
+    checkpointed: int  # the same where each block keeps its input alone, and one block at a time is computed again
     cache: int  # keys and values of every round, for this batch and length
 
     @property
@@ -38,28 +39,53 @@ class Memory:
         return self.weights + self.cache
 
 
-def estimate_memory(config: LanguageModelConfig, batch_size: int, length: int) -> Memory:
-    with FakeTensorMode(allow_non_fake_inputs=True):
+def estimate_memory(
+    config: LanguageModelConfig, batch_size: int, length: int, precision: torch.dtype = torch.float32
+) -> Memory:
+    """Weights, gradients and optimizer in float32; activations and cache of autocast to ``precision``."""
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.autocast("cpu", precision, precision != torch.float32):
         model = config.build()
         weights = sum(size(p) for p in model.parameters())
         own = {p.untyped_storage()._cdata for p in model.parameters()}
         ids = torch.zeros(batch_size, length, dtype=torch.long)
         kept: dict[int, Tensor] = {}  # by storage: what is saved twice is held once
+        inside: dict[int, int] = {}  # the block in which it was saved first
+        block: int | None = None
 
         def keep(t: Tensor) -> Tensor:
-            if t.untyped_storage()._cdata not in own:
-                kept[t.untyped_storage()._cdata] = t
+            place = t.untyped_storage()._cdata
+            if place not in own:
+                kept[place] = t
+                if block is not None:
+                    inside.setdefault(place, block)
             return t
 
+        def enter(index: int | None) -> None:
+            nonlocal block
+            block = index
+
+        for i, layer in enumerate(model.layers):
+            layer.register_forward_pre_hook(lambda *_, i=i: enter(i))
+            layer.register_forward_hook(lambda *_: enter(None))
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
             loss = model.loss(ids, ids)
-        activations = sum(t.untyped_storage().nbytes() for t in kept.values())
+        sizes = {place: t.untyped_storage().nbytes() for place, t in kept.items()}
+        of_blocks = [sum(sizes[place] for place, i in inside.items() if i == b) for b in range(config.n_layers)]
+        inputs = config.n_layers * batch_size * length * config.d_model * 4  # the stream stays in float32
         del loss
         cache = KVCache()
         with torch.no_grad():
             model.eval().hidden(ids, cache=cache)
         slots = sum(size(t) for i in range(config.n_layers) for t in cache.layer(i).slots.values())
-    return Memory(weights=weights, gradients=weights, optimizer=2 * weights, activations=activations, cache=slots)
+    everything = sum(sizes.values())
+    return Memory(
+        weights=weights,
+        gradients=weights,
+        optimizer=2 * weights,
+        activations=everything,
+        checkpointed=everything - sum(of_blocks) + inputs + max(of_blocks),
+        cache=slots,
+    )
 
 
 def size(t: Tensor) -> int:

@@ -58,6 +58,7 @@ PRESETS = {
     "gpt-350m": replace(
         with_model(GPT, d_model=1024, n_layers=24, n_heads=16), training=replace(GPT.training, lr=3e-4)
     ),
+    "gpt-1b": replace(with_model(GPT, d_model=2048, n_layers=20, n_heads=16), training=replace(GPT.training, lr=2e-4)),
 }
 
 

@@ -1,0 +1,58 @@
+"""``boosted-attention plan``: what a size that was not run would take."""
+
+from __future__ import annotations
+
+
+def run(
+    preset_or_config: tuple[str, ...],
+    /,
+    *,
+    tokens: int | None = None,
+    devices: int = 8,
+    device_tflops: float = 150.0,
+    device_memory: float = 80.0,
+    markdown: bool = False,
+) -> int:
+    """What training a model and the standard models it is compared with would take, and the commands that do it.
+
+    Nothing is run and nothing allocated. Times rest on --device-tflops alone; on real hardware, measure it first.
+
+    Example: boosted-attention plan gpt-125m --tokens 2500000000 --devices 8 --device-tflops 150 --device-memory 80
+
+    Args:
+        preset_or_config: a preset of ``train``, a run's folder, or a config.json; several give a line for each model.
+        tokens: to train on; 20 per parameter by default.
+        devices: that train one model together.
+        device_tflops: TFLOP/s that a device sustains in training.
+        device_memory: GB of a device.
+        markdown: print Markdown.
+    """
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    from boosted_attention.lab import scaling
+    from boosted_attention.names import require
+    from boosted_attention.train.presets import PRESETS
+
+    require(bool(preset_or_config), f"PRESET_OR_CONFIG is missing; presets: {', '.join(PRESETS)}")
+    cluster = scaling.Cluster(devices=devices, tflops=device_tflops, memory=device_memory * 1e9)
+    planned = [arm for name in preset_or_config for arm in scaling.arms(name, tokens, cluster)]
+    alone = len(preset_or_config) == 1
+    headings = [arm.name for arm in planned] if alone else scaling.OVERVIEW
+    table = scaling.rows(planned) if alone else scaling.overview(planned)
+    console = Console(soft_wrap=True)
+    if markdown:
+        console.print(scaling.markdown(headings, table), markup=False, highlight=False)
+    else:
+        shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), title=f"{', '.join(preset_or_config)} on {devices} devices")
+        shown.add_column("", no_wrap=True)
+        for heading in headings:
+            shown.add_column(heading, justify="right")
+        for label, values in table.items():
+            shown.add_row(label, *values)
+        Console().print(shown)
+    for arm in planned if alone else []:
+        command = arm.command() or f"does not fit into {device_memory:g} GB"
+        console.print(f"{arm.name}: {command}", markup=False, highlight=False)
+    return 0

@@ -1,0 +1,282 @@
+"""What sizes that were not run here would take: parameters, FLOPs, memory, communication, days, and the commands.
+
+Shapes and FLOPs come from the model on the meta device, memory from a training step on tensors without storage; only
+the time rests on a number the reader gives, the FLOP/s that a device sustains.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from boosted_attention.lab.matching import matched
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.memory import Memory
+from boosted_attention.names import InputError, is_count, require, require_choice
+from boosted_attention.statistics import seeds_needed
+from boosted_attention.train.folder import RunConfig
+from boosted_attention.train.presets import PRESETS
+
+FILLED = 0.9  # of a device's memory: kernels and fragmentation need the rest
+TOKENS_PER_PARAMETER = 20  # the paper's; Hoffmann et al., "Training Compute-Optimal Large Language Models", 2022
+BYTES = 4  # of weights, gradients and moments, whatever the precision of the arithmetic
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+MODES = [("ddp", False), ("ddp", True), ("fsdp", False), ("fsdp", True)]  # (how, with activation checkpointing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """What it runs on."""
+
+    devices: int
+    tflops: float  # sustained by one device
+    memory: float  # bytes of one device
+
+    def __post_init__(self) -> None:
+        require(is_count(self.devices), f"--devices {self.devices} must be at least 1")
+        require(self.tflops > 0, f"--device-tflops {self.tflops} must be positive")
+        require(self.memory > 0, f"--device-memory {self.memory / 1e9:g} must be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One model of a comparison, trained on as many tokens as the others."""
+
+    name: str
+    source: str  # the preset or configuration it came from
+    recipe: RunConfig
+    tokens: int
+    cluster: Cluster
+
+    @property
+    def model(self) -> LanguageModelConfig:
+        return self.recipe.model
+
+    @property
+    def steps(self) -> int:
+        return math.ceil(self.tokens / (self.recipe.training.batch_size * self.model.max_len))
+
+    @cached_property
+    def memories(self) -> tuple[Memory, Memory]:
+        """Of one row and of two: activations are linear in the rows."""
+        dtype = DTYPES[self.recipe.training.precision]
+        return self.model.memory(1, precision=dtype), self.model.memory(2, precision=dtype)
+
+    @cached_property
+    def largest_block(self) -> int:
+        """Bytes of the weights of the largest block, which FSDP puts together for its turn."""
+        return max(BYTES * sum(p.numel() for p in block.parameters()) for block in self.model.on_meta().blocks())
+
+    @property
+    def outside_blocks(self) -> int:
+        blocks = self.model.on_meta().blocks()
+        return BYTES * (self.model.num_params() - sum(p.numel() for block in blocks for p in block.parameters()))
+
+    def training_flops(self, recomputed: bool = False) -> float:
+        """Forward, twice that backward, and forward once more where activations are not kept."""
+        return (4.0 if recomputed else 3.0) * self.model.flops() * self.tokens
+
+    def held(self, kind: str) -> float:
+        """Bytes of weights, gradients and optimizer on a device; FSDP also has two blocks and the rest in one piece."""
+        whole = 4 * BYTES * self.model.num_params()
+        if kind == "ddp" or self.cluster.devices == 1:
+            return whole
+        return whole / self.cluster.devices + 2 * self.largest_block + 2 * self.outside_blocks
+
+    def activations(self, rows: int, recomputed: bool) -> float:
+        one, two = (m.checkpointed if recomputed else m.activations for m in self.memories)
+        return one + (two - one) * (rows - 1)
+
+    def largest_micro_batch(self, kind: str, recomputed: bool) -> int:
+        """Rows that fit; 0 if none does."""
+        left = FILLED * self.cluster.memory - self.held(kind)
+        one, slope = self.activations(1, recomputed), self.activations(2, recomputed) - self.activations(1, recomputed)
+        return 0 if left < one else 1 + int((left - one) / slope)
+
+    def layout(self) -> tuple[str, bool, int] | None:
+        """The first of MODES that fits, and the micro-batches of the whole batch; None if none fits."""
+        batch, devices = self.recipe.training.batch_size, self.cluster.devices
+        if batch % devices:
+            return None
+        rows = batch // devices
+        for kind, recomputed in MODES if devices > 1 else MODES[:2]:
+            most = self.largest_micro_batch(kind, recomputed)
+            parts = [p for p in range(1, rows + 1) if rows % p == 0 and rows // p <= most]
+            if parts:
+                return kind, recomputed, parts[0] * devices
+        return None
+
+    def seconds(self) -> float:
+        layout = self.layout()
+        recomputed = layout is not None and layout[1]
+        return self.training_flops(recomputed) / (self.cluster.devices * self.cluster.tflops * 1e12)
+
+    def communication(self, kind: str, micro_batches: int = 1) -> float:
+        """Bytes a device sends per step: a ring reduces in two passes; FSDP gathers blocks twice per micro-batch."""
+        n = self.cluster.devices
+        share, whole = (n - 1) / n, BYTES * self.model.num_params()
+        if kind == "ddp":
+            return 2 * share * whole
+        blocks = whole - self.outside_blocks
+        return share * (whole + micro_batches * (2 * blocks + self.outside_blocks))
+
+    def command(self) -> str:
+        """What trains it."""
+        layout = self.layout()
+        if layout is None:
+            return ""
+        kind, recomputed, accumulate = layout
+        base = PRESETS.get(self.source, PRESETS["mini"])
+        words = ["--preset", self.source] if self.source in PRESETS else []
+        for ours, theirs in zip(parts_of(self.recipe), parts_of(base), strict=True):
+            for option, value in ours.items():
+                if value != theirs[option] and option not in ("steps", "epochs", "accumulate", "attention_options"):
+                    words += [f"--{option.replace('_', '-')}", f"{value}"]
+        layer = self.model.attention_options
+        if layer != base.model.attention_options:
+            words += ["--attention-options", *(f"{name}={json.dumps(value)}" for name, value in layer.items())]
+        words += ["--steps", str(self.steps), "--accumulate", str(accumulate), "--device", "cuda"]
+        n = self.cluster.devices
+        start = f"torchrun --nproc-per-node {n} -m boosted_attention" if n > 1 else "boosted-attention"
+        words += (["--parallel", kind] if n > 1 else []) + (["--checkpoint-activations"] if recomputed else [])
+        return f"{start} train {' '.join(words)}"
+
+
+def parts_of(recipe: RunConfig) -> tuple[dict[str, Any], ...]:
+    return vars(recipe.model), vars(recipe.training), vars(recipe.data)
+
+
+def find_recipe(name: str) -> RunConfig:
+    """A preset, or a configuration: config.json of a run, or its folder."""
+    if name in PRESETS:
+        return PRESETS[name]
+    path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+    if not path.is_file():
+        require_choice("PRESET_OR_CONFIG", name, PRESETS)
+    try:
+        config = RunConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{path} is not the config.json of a run") from None
+    require(isinstance(config.model, LanguageModelConfig), f"{path}: plan is for models that are trained from nothing")
+    return config
+
+
+def arms(source: str, tokens: int | None, cluster: Cluster) -> list[Arm]:
+    """The model itself, and the standard ones it is to be compared with."""
+    recipe = find_recipe(source)
+    model = recipe.model
+    require(
+        recipe.training.batch_size % cluster.devices == 0,
+        f"--devices {cluster.devices} does not divide the batch of {recipe.training.batch_size} rows",
+    )
+    require(tokens is None or is_count(tokens), f"--tokens {tokens} must be at least 1")
+    models = {model.attention: model}
+    if model.attention != "standard":
+        models |= {
+            "standard": replace(model, attention="standard", attention_options={}, boosted_layers="all"),
+            "as many parameters": matched(model, "parameters"),
+            "as many FLOPs": matched(model, "flops"),
+        }
+    enough = tokens or TOKENS_PER_PARAMETER * model.num_params()
+    return [
+        Arm(name=name, source=source, recipe=replace(recipe, model=m), tokens=enough, cluster=cluster)
+        for name, m in models.items()
+    ]
+
+
+def rows(planned: Sequence[Arm]) -> dict[str, list[str]]:
+    """A table: what, and that of each arm."""
+    first = planned[0]
+    parts = list(first.model.flops_by_part())
+    of_parts = [arm.model.flops_by_part() for arm in planned]
+
+    def each(show: Callable[[Arm], str]) -> list[str]:
+        return [show(arm) for arm in planned]
+
+    table = {
+        "parameters": each(lambda a: f"{a.model.num_params():,}"),
+        "without embeddings": each(lambda a: f"{a.model.num_params(embeddings=False):,}"),
+        "width, feed-forward": each(lambda a: f"{a.model.d_model}, {a.model.d_ffn}"),
+        "forward, MFLOPs per token": each(lambda a: f"{a.model.flops() / 1e6:,.1f}"),
+        **{f"  {part}": [f"{of.get(part, 0) / 1e6:,.1f}" for of in of_parts] for part in parts},
+        "backward, MFLOPs per token": each(lambda a: f"{2 * a.model.flops() / 1e6:,.1f}"),
+        "tokens, steps": each(lambda a: f"{a.tokens / 1e9:,.2f} G, {a.steps:,}"),
+        "training FLOPs": each(lambda a: f"{a.training_flops():.2e}"),
+        "weights": each(lambda a: size(BYTES * a.model.num_params())),
+        "gradients": each(lambda a: size(BYTES * a.model.num_params())),
+        "optimizer": each(lambda a: size(2 * BYTES * a.model.num_params())),
+        "activations per row": each(lambda a: size(a.activations(2, False) - a.activations(1, False))),
+        "  with checkpointing": each(lambda a: size(a.activations(2, True) - a.activations(1, True))),
+        "K/V cache per token": each(lambda a: size(a.memories[0].cache / a.model.max_len)),
+        "  per round": each(lambda a: size(a.memories[0].cache / a.model.max_len / most_rounds(a.model))),
+    }
+    for kind, recomputed in MODES:
+        label = f"largest micro-batch, {kind}{', checkpointing' if recomputed else ''}"
+        table[label] = each(lambda a, k=kind, r=recomputed: f"{a.largest_micro_batch(k, r):,} rows")
+    for kind in ("ddp", "fsdp"):
+        table[f"sent per step, {kind}"] = each(lambda a, k=kind: size(a.communication(k, micro_batches(a))))
+    table["days"] = each(lambda a: f"{a.seconds() / 86400:,.2f}")
+    table["device-hours"] = each(lambda a: f"{a.seconds() / 3600 * a.cluster.devices:,.0f}")
+    return table
+
+
+def micro_batches(arm: Arm) -> int:
+    layout = arm.layout()
+    return 1 if layout is None else layout[2] // arm.cluster.devices
+
+
+def most_rounds(model: LanguageModelConfig) -> int:
+    """Rounds with keys and values of their own, in the layer that has most."""
+    with torch.device("meta"):
+        built = model.build()
+    return max(len(block.attention.rounds) for block in built.layers)  # type: ignore[union-attr,arg-type]
+
+
+def size(n: float) -> str:
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if n >= unit:
+            return f"{n / unit:.1f} {name}"
+    return f"{n:.0f} B"
+
+
+def markdown(headings: Sequence[str], table: Mapping[str, Sequence[str]]) -> str:
+    lines = ["| | " + " | ".join(headings) + " |", "|---" * (len(headings) + 1) + "|"]
+    lines += [f"| {label.strip()} | {' | '.join(values)} |" for label, values in table.items()]
+    return "\n".join(lines)
+
+
+def overview(planned: Sequence[Arm]) -> dict[str, list[str]]:
+    """A line for every model: what decides about time and money."""
+    return {
+        f"{arm.source}, {arm.name}": [
+            f"{arm.model.num_params() / 1e6:,.0f}",
+            f"{arm.model.flops() / 1e6:,.0f}",
+            f"{arm.tokens / 1e9:,.1f}",
+            f"{arm.training_flops():.2e}",
+            f"{arm.largest_micro_batch('ddp', False):,}",
+            f"{arm.seconds() / 86400:,.2f}",
+            f"{arm.seconds() / 3600 * arm.cluster.devices:,.0f}",
+        ]
+        for arm in planned
+    }
+
+
+OVERVIEW = [
+    "parameters (M)", "MFLOPs per token", "tokens (G)", "training FLOPs", "rows that fit (ddp)", "days", "device-hours",
+]  # fmt: skip
+EFFECTS = (0.5, 1.0, 2.0, 4.0)  # percent of perplexity
+
+
+def power(stds: Mapping[str, float]) -> dict[str, list[str]]:
+    """Seeds that show an effect, where paired differences scatter by so much (both in percent of perplexity)."""
+    return {
+        label: [f"{std:.2f}", *(str(seeds_needed(effect, std) or "more") for effect in EFFECTS)]
+        for label, std in stds.items()
+    }

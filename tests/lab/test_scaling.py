@@ -1,0 +1,135 @@
+"""The plan against what is measured: parameters, FLOPs, memory; its commands mean what it counted."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from boosted_attention import LanguageModelConfig, list_attention
+from boosted_attention.cli import train as train_command
+from boosted_attention.cli.main import main, parse
+from boosted_attention.lab import scaling
+from boosted_attention.train.parallel import ALONE
+from boosted_attention.train.presets import PRESETS
+
+DOCS = Path(__file__).parents[2] / "docs" / "scaling.md"
+BIG = scaling.Cluster(devices=8, tflops=150.0, memory=80e9)
+
+
+@pytest.mark.parametrize("name", list_attention())
+def test_parts_add_up(name):
+    config = LanguageModelConfig(attention=name, d_model=32, n_layers=2, vocab_size=50)
+    assert sum(config.flops_by_part().values()) == config.flops()
+
+
+@pytest.mark.parametrize("preset", ["mini", "paper-small"])
+def test_parameters_and_flops_as_counted(preset):
+    arm = scaling.arms(preset, None, BIG)[0]
+    model = arm.model.build()
+    assert arm.model.num_params() == sum(p.numel() for p in model.parameters())
+    ids = torch.zeros(1, arm.model.max_len, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.eval()(ids)
+    assert arm.model.flops() * ids.numel() == pytest.approx(counter.get_total_flops(), rel=0.02)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(("preset", "batch"), [("mini", 32), ("paper-small", 8)])
+def test_memory_as_allocated(preset, batch, checkpointing):
+    """The most that torch had allocated at once in two training steps, within 15 %."""
+    config = PRESETS[preset].model
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        model = config.build()
+        loss = ALONE.distribute(model, checkpointing=checkpointing, compiled=False).loss
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        ids = torch.zeros(batch, config.max_len, dtype=torch.long)
+        for _ in range(2):
+            loss(ids, ids).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        peak = max(peak, now)
+    arm = replace(scaling.arms(preset, None, BIG)[0], recipe=replace(PRESETS[preset]))
+    assert arm.held("ddp") + arm.activations(batch, checkpointing) == pytest.approx(peak, rel=0.15)
+
+
+@pytest.mark.parametrize("preset", ["mini", "paper-small"])
+def test_commands_train_what_was_counted(preset):
+    for arm in scaling.arms(preset, 10**7, BIG):
+        words = arm.command().split()
+        assert words[:6] == ["torchrun", "--nproc-per-node", "8", "-m", "boosted_attention", "train"]
+        given = parse(train_command.prepare(words[6:]), "train", words[6:]).keywords
+        assert given["model"] == arm.model
+        assert given["training"].total_steps(10**6) == arm.steps
+        tokens = arm.steps * given["training"].batch_size * arm.model.max_len
+        assert 10**7 <= tokens < 10**7 + given["training"].batch_size * arm.model.max_len
+
+
+def test_what_fits(tmp_path):
+    """Less memory: smaller micro-batches, then activations computed twice, then shards, then nothing."""
+    layouts = []
+    for memory in (80e9, 1.2e9, 0.7e9, 0.3e9, 0.01e9):
+        arm = scaling.arms("paper-medium", None, scaling.Cluster(devices=8, tflops=1.0, memory=memory))[0]
+        layouts.append(arm.layout())
+    assert layouts[0][:2] == ("ddp", False)
+    assert layouts[0][2] == 8
+    assert [layout is None for layout in layouts] == [False] * 4 + [True]
+    order = [scaling.MODES.index(layout[:2]) for layout in layouts[:4]]
+    assert order == sorted(order)
+    assert order[-1] > 0
+
+
+def test_communication():
+    arm = scaling.arms("mini", None, BIG)[0]
+    weights = 4 * arm.model.num_params()
+    assert arm.communication("ddp") == pytest.approx(2 * 7 / 8 * weights)
+    blocks = weights - arm.outside_blocks
+    assert arm.communication("fsdp", 3) == pytest.approx(7 / 8 * (weights + 3 * (2 * blocks + arm.outside_blocks)))
+    alone = scaling.arms("mini", None, scaling.Cluster(devices=1, tflops=1.0, memory=1e9))[0]
+    assert alone.communication("ddp") == alone.communication("fsdp") == 0
+
+
+def test_from_the_command_line(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", "mini", "--tokens", "1000000", "--devices", "2"])
+    assert stop.value.code == 0
+    said = capsys.readouterr().out
+    for part in ("422,272", "round 1", "gates", "K/V cache per token", "sent per step, fsdp", "device-hours"):
+        assert part in said
+    assert said.count("torchrun --nproc-per-node 2") == 4
+    for options, line in (
+        (["mimi"], "PRESET_OR_CONFIG='mimi' is not one of 'mini', "),
+        (["mini", "--devices", "3"], "--devices 3 does not divide the batch of 32 rows"),
+        (["mini", "--tokens", "0"], "--tokens 0 must be at least 1"),
+        (["mini", "--device-tflops", "0"], "--device-tflops 0.0 must be positive"),
+        ([str(tmp_path)], "is not one of 'mini'"),
+        ([], "PRESET_OR_CONFIG is missing"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["plan", *options])
+        assert stop.value.code == 2
+        said = capsys.readouterr().err
+        assert line in said
+        assert said.count("\n") == 1
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(SystemExit):
+        main(["plan", str(tmp_path)])
+    assert "is not the config.json of a run" in capsys.readouterr().err
+
+
+def test_the_documents_table(full):
+    """As the command prints it today."""
+    command = re.search(r"`boosted-attention (plan gpt-125m .*? --markdown)`", DOCS.read_text())
+    assert command, "the page says how its table was made"
+    if not full:
+        return
+    names = [word for word in command[1].split()[1:] if word.startswith("gpt-")]
+    planned = [arm for name in names for arm in scaling.arms(name, None, BIG)]
+    assert scaling.markdown(scaling.OVERVIEW, scaling.overview(planned)) in DOCS.read_text()
