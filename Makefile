@@ -42,3 +42,4 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.language
 	$(BIN)/python -m benchmarks.hull
 	$(BIN)/python -m benchmarks.pretrained
+	$(BIN)/python -m benchmarks.parallel

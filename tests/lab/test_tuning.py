@@ -14,7 +14,9 @@ def test_every_arm(text_file, tmp_path):
     preset = PRESETS["smoke"].with_corpora([f"text:{text_file}", f"text:{other}"]).with_seeds(1)
     found = reproduce(["finetune"], preset, tmp_path / "out", workers=2)
     assert not found.outcome.failures
-    results = {name: found.outcome.result(tuning_run(preset, arm, 42, name)) for name, arm in finetune.arms().items()}
+    results = {
+        name: found.outcome.result(tuning_run(preset, arm, 42, name)) for name, arm in finetune.arms(preset).items()
+    }
     table = found.tables["finetune"]
     assert set(table.rows) == {"as it was", *results}
     assert "a tiny random Llama" in table.notes[-1]

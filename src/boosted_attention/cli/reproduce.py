@@ -83,10 +83,10 @@ def run(
         os.environ[DEVICE] = device
     if model is not None:
         from boosted_attention.lab.tuning import MODEL
-        from boosted_attention.pretrained.finetune import require_model_folder
+        from boosted_attention.pretrained.finetune import weights_hash
 
-        require_model_folder(model)
         os.environ[MODEL] = str(model.absolute())
+        chosen = chosen.with_pretrained(model.absolute().name, weights_hash(model))
     console, live = Console(), Console(stderr=True)
     require(tflops is None or (plan and tflops > 0), "--tflops goes with --plan and must be positive")
     if plan:

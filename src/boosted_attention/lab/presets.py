@@ -19,6 +19,7 @@ class TextPreset:
     model: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
+    pretrained: Mapping[str, str] = field(default_factory=dict)  # name and hash of the model that is fine-tuned
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TextPreset:
@@ -46,6 +47,9 @@ class Preset:
 
     def with_corpora(self, corpora: Sequence[str]) -> Preset:
         return self if not corpora else replace(self, text=replace(self.text, corpora=tuple(dict.fromkeys(corpora))))
+
+    def with_pretrained(self, name: str, weights: str) -> Preset:
+        return replace(self, text=replace(self.text, pretrained={"name": name, "weights": weights}))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Preset:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
-from boosted_attention.lab.table import Table, interval
+from boosted_attention.lab.table import Table, interval, render
 from boosted_attention.names import require
 from boosted_attention.statistics import Estimate
 
@@ -35,6 +36,8 @@ def section(place: Path) -> str:
     preset = stored_preset(place)
     found = reread(preset, place, any_version=True)  # they show what made them
     main = next((found.tables[name] for name in SOURCES if name in found.tables), None)
+    if main is None and "finetune" in found.tables:
+        return finetuned(preset, found.tables["finetune"])
     require(main is not None, f"{place} holds no complete language-model experiment")
     assert main is not None
     example = next(iter(found.outcome.records.values()))
@@ -52,6 +55,13 @@ def section(place: Path) -> str:
         lines += post_rows(found.tables["lm-normalization"])
     lines += ["", words(main), ""]
     return "\n".join(lines)
+
+
+def finetuned(preset: Preset, table: Table) -> str:
+    """The table as the lab renders it, under a heading like the others'."""
+    corpora = " and ".join(preset.text.corpora)
+    body = render(table).split("\n", 2)[2]
+    return f"**{table.title}** (preset `{preset.name}`; {corpora}, the second watched only):\n\n{body}"
 
 
 def found_training(found: Reproduction) -> dict:

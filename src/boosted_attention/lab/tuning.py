@@ -25,10 +25,8 @@ from boosted_attention.train.folder import RunConfig, load_run
 from boosted_attention.train.metrics import read_metrics
 from boosted_attention.train.trainer import Trainer
 
-MODEL = (
-    "BOOSTED_ATTENTION_MODEL"  # in the environment: folder of the model to be fine-tuned; no part of a result's name
-)
-TINY = "a tiny random Llama"
+MODEL = "BOOSTED_ATTENTION_MODEL"  # in the environment: where the model lies, which is no part of a result
+TINY = {"name": "a tiny random Llama", "weights": ""}  # unless another is named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +82,7 @@ def timing_run(preset: Preset, arms: Mapping[str, Mapping[str, Any]]) -> Run:
     return Run(
         work=f"{__name__}:time_arms",
         config={
-            "model": model_name(),
+            "model": pretrained(preset),
             "arms": [[name, dict(arm)] for name, arm in arms.items()],
             "batch_size": size.batch_size,
             "max_len": size.max_len,
@@ -97,33 +95,29 @@ def timing_run(preset: Preset, arms: Mapping[str, Mapping[str, Any]]) -> Run:
 
 def subject(preset: Preset) -> dict[str, Any]:
     corpora = preset.text.corpora
-    return {"model": model_name(), "corpus": corpora[0], "watched": corpora[1] if len(corpora) > 1 else None}
+    return {"model": pretrained(preset), "corpus": corpora[0], "watched": corpora[1] if len(corpora) > 1 else None}
 
 
 def seconds(preset: Preset, smoke: float, tiny: float, real: float) -> float:
-    return smoke if preset.name == "smoke" else real if os.environ.get(MODEL) else tiny
+    return smoke if preset.name == "smoke" else real if preset.text.pretrained else tiny
 
 
-def model_name() -> dict[str, str]:
-    """What the model is, wherever it lies."""
-    folder = os.environ.get(MODEL)
-    if not folder:
-        return {"name": TINY, "weights": ""}
-    from boosted_attention.pretrained.finetune import weights_hash
-
-    return {"name": Path(folder).name, "weights": weights_hash(Path(folder))}
+def pretrained(preset: Preset) -> dict[str, str]:
+    """Name and hash of the model, wherever it lies."""
+    return dict(preset.text.pretrained) or TINY
 
 
 def base_folder(model: Mapping[str, str], place: Path) -> str:
     """The model's folder; the tiny one is made on the spot, the same every time."""
-    if model["name"] != TINY:
+    from boosted_attention.pretrained.finetune import quietly, weights_hash
+
+    if model != TINY:
         folder = os.environ.get(MODEL, "")
         require(bool(folder), f"--model must name the folder of {model['name']}")
+        require(weights_hash(Path(folder)) == model["weights"], f"--model {folder} does not hold {model['name']}")
         return str(Path(folder).absolute())
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
-
-    from boosted_attention.pretrained.finetune import quietly
 
     tokenizer = Tokenizer(byte_tokenizer(), "bytes")
     place.mkdir(parents=True, exist_ok=True)

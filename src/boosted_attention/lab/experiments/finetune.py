@@ -10,7 +10,7 @@ from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Cell, Table, exact, render
-from boosted_attention.lab.tuning import SIZES, TINY, model_name, seeds, timing_run, tuning_run, untouched_run
+from boosted_attention.lab.tuning import SIZES, pretrained, seeds, timing_run, tuning_run, untouched_run
 from boosted_attention.statistics import estimate
 
 __all__ = ["TITLE", "collect", "render", "runs"]
@@ -19,9 +19,9 @@ TITLE = "Fine-tuning a pretrained model"
 COLUMNS = ["perplexity", "other text", "trained (M)", "step time", "seconds per step", "peak memory (GB)"]
 
 
-def arms() -> dict[str, Mapping[str, Any]]:
+def arms(preset: Preset) -> dict[str, Mapping[str, Any]]:
     """Ways to train it, each with a usual learning rate; the last layers are a third of them."""
-    last = "last:1" if model_name()["name"] == TINY else "last:10"
+    last = "last:10" if preset.text.pretrained else "last:1"
     return {
         "boosted": {"boost": {}, "lr": 3e-4},
         "boosted, random start": {"boost": {"init": "random"}, "lr": 3e-4},
@@ -32,20 +32,20 @@ def arms() -> dict[str, Mapping[str, Any]]:
 
 
 def runs(preset: Preset) -> list[Run]:
-    tuned = [tuning_run(preset, arm, seed, name) for seed in seeds(preset) for name, arm in arms().items()]
-    return [untouched_run(preset), *tuned, timing_run(preset, arms())]
+    tuned = [tuning_run(preset, arm, seed, name) for seed in seeds(preset) for name, arm in arms(preset).items()]
+    return [untouched_run(preset), *tuned, timing_run(preset, arms(preset))]
 
 
 def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, COLUMNS, precision=2)
-    table.scale = f"{model_name()['name']}, {', '.join(preset.text.corpora)}"
+    table.scale = f"{pretrained(preset)['name']}, {', '.join(preset.text.corpora)}"
     before = results(untouched_run(preset))
     table.add_row("as it was", [perplexity([before], "new"), perplexity([before], "watched"), *[None] * 4])
     found = {
         name: {seed: results(tuning_run(preset, arm, seed, name)) for seed in seeds(preset)}
-        for name, arm in arms().items()
+        for name, arm in arms(preset).items()
     }
-    times = results(timing_run(preset, arms()))["measured"]
+    times = results(timing_run(preset, arms(preset)))["measured"]
     for name, by_seed in found.items():
         tuned = list(by_seed.values())
         table.add_row(
@@ -68,10 +68,10 @@ def collect(preset: Preset, results: Results) -> Table:
         ]
     )
     size, lora = SIZES[preset.name], next(iter(found["LoRA, as many parameters"].values()))
-    rates = ", ".join(f"{name} {arm['lr']:g}" for name, arm in arms().items())
+    rates = ", ".join(f"{name} {arm['lr']:g}" for name, arm in arms(preset).items())
+    tokens = size.batch_size * size.max_len
     table.notes.append(
-        f"{model_name()['name']} on {preset.text.corpora[0]}: {size.steps} steps of {size.batch_size * size.max_len} "
-        f"tokens, the same batches in the same order; learning rates {rates}; LoRA of rank {lora['rank']}. "
+        f"{pretrained(preset)['name']} on {preset.text.corpora[0]}: {size.steps} steps of {tokens} tokens, the same batches in the same order; learning rates {rates}; LoRA of rank {lora['rank']}. "
         "Step time: of interleaved steps, as a multiple of the boosted model's; seconds per step and peak memory are "
         "those of the training, on this machine, beside whatever else it did."
     )
