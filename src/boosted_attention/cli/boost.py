@@ -30,22 +30,20 @@ def run(
         layers: all, last:k, or indices such as 0,4,5.
         init: where a correction's queries and keys start: copy or random.
     """
-    import shutil
-
     from boosted_attention.files import require_folder
     from boosted_attention.names import require
     from boosted_attention.pretrained.conversion import boost
-    from boosted_attention.pretrained.finetune import load, quietly, require_model_folder
+    from boosted_attention.pretrained.finetune import copy_tokenizer, load, quietly, require_model_folder
 
     require_model_folder(model)
-    require(not out.exists() or not any(out.iterdir()), f"{out} exists and is not empty; give another folder")
+    require(
+        not out.exists() or (out.is_dir() and not any(out.iterdir())), f"{out} is not an empty folder; give another"
+    )
     require_folder(out, (), option="OUT")
     boosted = boost(load(model), n_rounds=n_rounds, gate=gate, layers=layers, init=init)
     with quietly():
         boosted.save_pretrained(out)
-    for path in sorted(model.iterdir()):
-        if path.is_file() and not (out / path.name).exists() and path.suffix in (".json", ".txt", ".model", ".jinja"):
-            shutil.copy2(path, out / path.name)  # tokenizer and templates
+    copy_tokenizer(model, out)
     new = sum(p.numel() for p in boosted.parameters() if p.requires_grad)
     total = sum(p.numel() for p in boosted.parameters())
     print(f"written: {out}: {type(boosted).__name__}, {total:,} parameters, {new:,} of them in corrections and gates")

@@ -20,7 +20,7 @@ def run(folder: Path, out: Path, /, *, checkpoint: str = "best") -> int:
     """
     from boosted_attention.files import require_folder
     from boosted_attention.names import require
-    from boosted_attention.pretrained.finetune import FinetunedModel, quietly
+    from boosted_attention.pretrained.finetune import FinetunedModel, copy_tokenizer, quietly
     from boosted_attention.pretrained.native import to_transformers, tokenizer_to_transformers
     from boosted_attention.train.folder import load_run
 
@@ -33,6 +33,9 @@ def run(folder: Path, out: Path, /, *, checkpoint: str = "best") -> int:
     model = trained.model.whole() if tuned else to_transformers(trained.model)
     with quietly():
         model.save_pretrained(out)
-    tokenizer_to_transformers(trained.tokenizer, trained.config.model.max_len).save_pretrained(out)
+    if tuned:
+        copy_tokenizer(Path(trained.config.model.base), out)
+    else:
+        tokenizer_to_transformers(trained.tokenizer, trained.config.model.max_len).save_pretrained(out)
     print(f"written: {out}: {type(model).__name__}, step {trained.step}")
     return 0

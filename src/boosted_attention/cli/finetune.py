@@ -11,7 +11,7 @@ from boosted_attention.data.tokens import DataConfig
 from boosted_attention.train.config import TrainingConfig
 
 DEFAULTS = TrainingConfig(
-    steps=200, batch_size=4, accumulate=4, lr=3e-4, horizon=0, weight_decay=0.0, eval_every=50, layout="windows"
+    steps=200, batch_size=4, accumulate=4, lr=3e-5, horizon=0, weight_decay=0.0, eval_every=50, layout="windows"
 )
 
 

@@ -160,6 +160,7 @@ def tune_model(
         folder=folder / "training", config=config, data=tokens, checkpoint_every=25, observer=Reporter(progress)
     )
     found = trainer.run(resume=True)
+    most = peak_memory()  # before another model is loaded
     rows = read_metrics(folder / "training" / "metrics.jsonl")
     other = None if watched is None else tokens_of(base, watched, size["held_out"])
     return {
@@ -173,7 +174,7 @@ def tune_model(
         "data": tokens.fingerprint,
         "measured": {
             "seconds_per_step": found["seconds"] / found["steps"],
-            "peak_memory": peak_memory(),
+            "peak_memory": most,
         },
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -175,11 +175,9 @@ def part_of(name: str) -> str:
 
 def layer_indices(chosen: str | Sequence[int], n: int, option: str) -> frozenset[int]:
     """Layers by "all", "none", "last:k", "0,2" or indices, of a model with n of them."""
-    if chosen == "all":
-        return frozenset(range(n))
-    if chosen == "none":
-        return frozenset()
     if isinstance(chosen, str):
+        if chosen in ("all", "none"):
+            return frozenset(range(n if chosen == "all" else 0))
         kind, _, count = chosen.partition(":")
         if kind == "last":
             require(count.isdigit() and 0 <= int(count) <= n, f"{option}={chosen!r}: last:k takes k from 0 to {n}")
@@ -191,8 +189,10 @@ def layer_indices(chosen: str | Sequence[int], n: int, option: str) -> frozenset
             f"{nearest(chosen, ('all', 'none', f'last:{n}'))}",
         )
         chosen = [int(part) for part in parts]
-    wrong = [i for i in chosen if not (isinstance(i, int) and 0 <= i < n)]
-    require(not wrong, f"{option}={list(chosen)}: indices go from 0 to {n - 1}, got {wrong}")
+    require(isinstance(chosen, Iterable), f"{option}={chosen!r} must be 'all', 'none', 'last:k' or indices")
+    chosen = [i.item() if hasattr(i, "item") else i for i in chosen]  # type: ignore[attr-defined]  # numpy's numbers
+    wrong = [i for i in chosen if not (isinstance(i, int) and not isinstance(i, bool) and 0 <= i < n)]
+    require(not wrong, f"{option}={chosen}: indices go from 0 to {n - 1}, got {wrong}")
     return frozenset(chosen)
 
 

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -34,6 +35,10 @@ class BoostedModel:
 def config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
     kind = type(f"Boosted{base.__name__}", (base,), {"model_type": PREFIX + base.model_type, "__module__": __name__})
     AutoConfig.register(kind.model_type, kind, exist_ok=True)
+    globals()[kind.__name__] = kind  # for pickle
+    stored = get_checkpoint_conversion_mapping(base.model_type)
+    if stored is not None:  # weights of experts, say, are stored otherwise than they are held
+        register_checkpoint_conversion_mapping(kind.model_type, stored, overwrite=True)
     return kind
 
 
@@ -42,6 +47,7 @@ def model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
     assert base.config_class is not None
     config = config_class(base.config_class)
     kind = type(f"Boosted{base.__name__}", (BoostedModel, base), {"config_class": config, "__module__": __name__})
+    globals()[kind.__name__] = kind
     if MODEL_FOR_CAUSAL_LM_MAPPING.get(base.config_class, None) is base:
         AutoModelForCausalLM.register(config, kind, exist_ok=True)
     return kind
@@ -56,6 +62,7 @@ def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
                 module.config = own  # type: ignore[assignment]
         own.__class__ = config_class(type(own))
         own.boosting = []
+        own.unboosted_architectures = own.architectures
         model.__class__ = model_class(type(model))
     model.config.boosting = [*model.config.boosting, stage.to_dict()]
     model.config.architectures = [type(model).__name__]
@@ -67,7 +74,7 @@ def become_original(model: PreTrainedModel) -> None:
     delattr(model.config, "boosting")
     model.config.__class__ = original
     model.__class__ = base
-    model.config.architectures = [base.__name__]
+    model.config.architectures = vars(model.config).pop("unboosted_architectures", [base.__name__])
 
 
 def register(model_type: str) -> None:

@@ -28,10 +28,19 @@ KINDS: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def extend(cache: Cache, corrected: int, slot: int) -> None:
-    """Make layer ``slot`` of the cache, if it is not there yet, of the kind of layer ``corrected``."""
+def extend(cache: Cache, corrected: int, slot: int, n_new: int) -> None:
+    """Make layer ``slot`` of the cache, if it is not there yet, of the kind of layer ``corrected``.
+
+    That layer holds the ``n_new`` tokens of this call already; with more, it was filled without the corrections.
+    """
     while len(cache.layers) <= slot:
-        cache.layers.append(another(cache.layers[corrected]))
+        held: Any = cache.layers[corrected]
+        if int(held.get_seq_length()) > n_new:
+            raise InputError(
+                "the cache was filled without the corrections of this boosted model (by the original, or with rounds "
+                "switched off); begin with an empty one"
+            )
+        cache.layers.append(another(held))
 
 
 def another(layer: Any) -> Any:

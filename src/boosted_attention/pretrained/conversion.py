@@ -86,6 +86,10 @@ def boost(
     stage = Stage(layers=tuple(chosen), n_new=n_rounds - before, gate=gate)
     from boosted_attention.pretrained.auto import become_boosted
 
+    if not corrected_layers(model):
+        model._frozen_before = frozenset(  # type: ignore[assignment]
+            name for name, p in model.named_parameters() if not p.requires_grad
+        )
     added = install(model, stage, init)
     become_boosted(model, stage)
     freeze(model, added if train == "correction" else None)
@@ -103,11 +107,24 @@ def require_boostable(model: Any) -> None:
         not getattr(model.config, "is_encoder_decoder", False),
         f"{name} is an encoder-decoder model; boost takes decoders (causal language models)",
     )
+    require(
+        model.config.get_text_config() is model.config,
+        f"{name} is a model of several modalities; boost takes causal language models, such as the one inside it",
+    )
+    require(
+        not has_adapters(model),
+        f"{name} has adapters (LoRA): what they add would not be zero at the start; merge or unload them first",
+    )
     require(model.can_generate(), f"{name} is not a causal language model; boost takes decoders that generate")
     require(
         not is_quantised(model),
         f"{name} is quantised: its attention modules cannot be copied and zeroed; load it in a floating dtype",
     )
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Whether projections are wrapped by adapters, of peft or of transformers' own."""
+    return any(hasattr(m, "base_layer") or hasattr(m, "lora_A") for m in model.modules())
 
 
 def is_quantised(model: PreTrainedModel) -> bool:
@@ -136,7 +153,8 @@ def install(model: PreTrainedModel, stage: Stage, init: str = "copy") -> list[nn
             if init == "random":
                 redraw(correction, getattr(model.config, "initializer_range", 0.02))
             silence(correction)
-            gate = make_gate(stage.gate, model.config.hidden_size).to(weight.device, weight.dtype)
+            with weight.device:  # loading has a device of its own, on which not every model's weights are made
+                gate = make_gate(stage.gate, model.config.hidden_size).to(weight.dtype)
             attention.add(correction, gate)
             new += [correction, gate]
     protect(new)
@@ -166,10 +184,8 @@ def number_slots(attentions: Sequence[nn.Module]) -> None:
 
 
 def protect(modules: Iterable[nn.Module]) -> None:
-    """Tell transformers' initialisation that these have their weights."""
+    """Tell transformers' initialisation that these have their weights; buffers it may fill."""
     for module in modules:
-        for m in module.modules():
-            m._is_hf_initialized = True  # type: ignore[assignment]
         for p in module.parameters():
             p._is_hf_initialized = True  # type: ignore[attr-defined]
 
@@ -182,7 +198,7 @@ def freeze(model: PreTrainedModel, trained: Sequence[nn.Module] | None) -> None:
 
 
 def unboost(model: PreTrainedModel) -> PreTrainedModel:
-    """Give the original model back, in place: its own attention modules, class and config; everything trainable."""
+    """Give the original model back, in place: its own attention modules, class and config, trainable what was."""
     require(bool(corrected_layers(model)), f"{type(model).__name__} is not boosted")
     from boosted_attention.pretrained.auto import become_original
 
@@ -192,4 +208,7 @@ def unboost(model: PreTrainedModel) -> PreTrainedModel:
             setattr(layer, name, attention.original)
     become_original(model)
     freeze(model, None)
+    frozen = vars(model).pop("_frozen_before", ())
+    for name, p in model.named_parameters():
+        p.requires_grad_(name not in frozen)
     return model

@@ -18,9 +18,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from boosted_attention.attention.gates import GATES
 from boosted_attention.files import write_json
-from boosted_attention.names import InputError, require
-from boosted_attention.pretrained.conversion import Stage, freeze, install
+from boosted_attention.names import InputError, is_count, require
+from boosted_attention.pretrained.conversion import Stage, freeze, has_adapters, install, unboost
+from boosted_attention.pretrained.families import find_attention
 from boosted_attention.pretrained.layer import corrected_layers
 
 WEIGHTS, SETTINGS = "correction.safetensors", "correction.json"
@@ -40,19 +42,26 @@ def base_name(name: str) -> str:
 
 
 def base_hash(model: PreTrainedModel) -> str:
-    """Of the base's weights, boosted or not; tied ones count once."""
+    """Of the values of the base's weights, boosted or not, in whatever precision; tied ones count once."""
     digest = hashlib.sha256()
     base = {base_name(name): p for name, p in model.named_parameters() if not is_correction(name)}
     for name in sorted(base):
-        p = base[name].detach().cpu().contiguous()
-        digest.update(f"{name} {p.dtype} {tuple(p.shape)}\n".encode())
-        digest.update(p.flatten().view(torch.uint8).numpy().tobytes())
+        p = base[name].detach().cpu()
+        digest.update(f"{name} {tuple(p.shape)}\n".encode())
+        digest.update(p.double().numpy().tobytes() if p.dtype == torch.float64 else p.float().numpy().tobytes())
     return digest.hexdigest()
 
 
 def save_correction(model: PreTrainedModel, folder: str | Path) -> Path:
     """Write the correction rounds and gates of a boosted model."""
     require(bool(corrected_layers(model)), f"{type(model).__name__} is not boosted: there is no correction to save")
+    require(not has_adapters(model), "the model has adapters (LoRA); merge or unload them before saving its correction")
+    trained = [name for name, p in model.named_parameters() if p.requires_grad and not is_correction(name)]
+    require(
+        not trained,
+        f"the base is trained too ({trained[0] if trained else ''}): its correction alone would correct another model; "
+        "save_pretrained saves all of it",
+    )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     held = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters() if is_correction(name)}
@@ -72,7 +81,7 @@ def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedMod
 
     folder = Path(folder)
     require(not corrected_layers(model), "the model is boosted already; unboost(model) first")
-    settings = read_settings(folder)
+    settings = read_settings(folder, len(find_attention(model)))
     theirs, ours = settings["base"]["sha256"], base_hash(model)
     require(
         theirs == ours,
@@ -80,14 +89,20 @@ def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedMod
         f"one (weights {ours[:12]}); load it onto the base it was trained with",
     )
     held = read_weights(folder)
+    before = {name: p.requires_grad for name, p in model.named_parameters()}
     added = []
     for values in settings["boosting"]:
         stage = Stage.from_dict(values)
         added = install(model, stage)
         become_boosted(model, stage)
     wanted = {name: p for name, p in model.named_parameters() if is_correction(name)}
-    differing = sorted(wanted.keys() ^ held.keys())
-    require(not differing, f"{folder}/{WEIGHTS} does not fit its {SETTINGS}: {differing[0] if differing else ''}")
+    shapes = ({name: tuple(t.shape) for name, t in group.items()}.items() for group in (wanted, held))
+    differing = sorted(name for name, _ in next(shapes) ^ next(shapes))
+    if differing:
+        unboost(model)
+        for name, p in model.named_parameters():
+            p.requires_grad_(before[name])
+        raise InputError(f"{folder}/{WEIGHTS} does not fit its {SETTINGS}: {differing[0]}")
     with torch.no_grad():
         for name, p in wanted.items():
             p.copy_(held[name])
@@ -95,16 +110,25 @@ def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedMod
     return model
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path, n_layers: int) -> dict[str, Any]:
     path = folder / SETTINGS
     require(path.is_file(), f"{folder} holds no correction: it has no {SETTINGS}")
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
         assert settings["base"]["sha256"]
-        assert all(Stage.from_dict(stage) for stage in settings["boosting"])
+        stages = [Stage.from_dict(stage) for stage in settings["boosting"]]
+        whole = all(
+            stage.gate in GATES and is_count(stage.n_new) and all(is_index(i, n_layers) for i in stage.layers)
+            for stage in stages
+        )
     except (OSError, ValueError, KeyError, TypeError, AssertionError):
         raise InputError(f"{path} is damaged") from None
+    require(bool(stages) and whole, f"{path} is damaged, or corrects a model with other layers than these {n_layers}")
     return settings
+
+
+def is_index(i: Any, n: int) -> bool:
+    return isinstance(i, int) and not isinstance(i, bool) and 0 <= i < n
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from boosted_attention.names import InputError, shortened
 
@@ -60,21 +62,37 @@ def find_parts(module: nn.Module) -> Parts | None:
     output = next((getattr(module, name) for name in OUTPUTS if hasattr(module, name)), None)
     if kind is None or output is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
         return None
+    if not stored_as_known(module, kind):
+        return None
     linears = [m for m in module.modules() if getattr(m, "weight", None) is not None and m.weight.ndim == 2]
     return Parts(linears, output, KINDS[kind])
 
 
+def stored_as_known(module: nn.Module, kind: str) -> bool:
+    """Whether the values are where KINDS says: other models have fused projections of the same names."""
+    projection: Any = getattr(module, kind)
+    weight = getattr(projection, "weight", None)
+    if not isinstance(weight, Tensor) or weight.ndim != 2:
+        return False
+    if kind == "c_attn":
+        return isinstance(projection, Conv1D) and weight.shape[1] == 3 * weight.shape[0]
+    size: Any = getattr(module, "head_size", 0)
+    return kind == "v_proj" or (bool(size) and weight.shape[0] == 3 * weight.shape[1] and weight.shape[1] % size == 0)
+
+
 def find_attention(model: nn.Module) -> list[tuple[nn.Module, str]]:
     """(decoder layer, attribute) of every attention module, in order; raises ValueError with what was found instead."""
-    found = [
-        (layer, name)
-        for layer in decoder_layers(model)
-        for name in NAMES
-        if isinstance(getattr(layer, name, None), nn.Module)
-    ]
+    layers = decoder_layers(model)
+    found = [(layer, name) for layer in layers for name in NAMES if isinstance(getattr(layer, name, None), nn.Module)]
     wrong = [
         f"{name}: {type(getattr(layer, name)).__name__}" for layer, name in found if not known(getattr(layer, name))
     ]
+    if found and not wrong and len({id(layer) for layer, _ in found}) != len(layers):
+        kinds = sorted({type(layer).__name__ for layer in layers})
+        raise InputError(
+            f"{type(model).__name__} cannot be boosted: only {len(found)} of its {len(layers)} layers have an "
+            f"attention module of their own ({', '.join(kinds)})"
+        )
     if not found or wrong:
         seen = sorted({type(m).__name__ for m in model.modules() if "ttention" in type(m).__name__})
         listed = shortened(sorted(set(wrong))) if wrong else f"attention modules: {shortened(seen) if seen else 'none'}"
@@ -92,11 +110,11 @@ def known(module: nn.Module) -> bool:
 
 
 def decoder_layers(model: nn.Module) -> list[nn.Module]:
-    """The longest list of modules of one class, each with an attention module of its own."""
+    """The longest list of modules with attention modules among their children."""
     lists = [
         list(m)
         for m in model.modules()
-        if isinstance(m, nn.ModuleList) and len(m) and any(hasattr(m[0], name) for name in NAMES)
+        if isinstance(m, nn.ModuleList) and any(hasattr(layer, name) for layer in m for name in NAMES)
     ]
     return max(lists, key=len, default=[])
 

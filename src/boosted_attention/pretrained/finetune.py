@@ -7,6 +7,8 @@ one needs the base again, whose weights are known by their hash.
 from __future__ import annotations
 
 import hashlib
+import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -15,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from boosted_attention.files import file_sha256
 from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
-from boosted_attention.names import InputError, is_count, require, require_choice
+from boosted_attention.names import InputError, is_count, require, require_choice, shortened
 from boosted_attention.pretrained.conversion import boost, freeze
 from boosted_attention.pretrained.families import decoder_layers
 from boosted_attention.pretrained.layer import CorrectedAttention, corrected_layers
@@ -133,7 +134,8 @@ class FinetunedModel(nn.Module):
         super().__init__()
         self.config = config
         self._linear_head: bool | None = None
-        self.model = prepare(AutoModelForCausalLM.from_config(config.hf_config) if empty else load(config.base), config)
+        base = empty_model(config) if empty else load(config.base, dtype=torch.float32)  # half precision is autocast
+        self.model = prepare(base, config)
 
     def blocks(self) -> list[nn.Module]:
         """The decoder layers, as parallel training divides the model."""
@@ -164,6 +166,10 @@ class FinetunedModel(nn.Module):
     @torch.no_grad()
     def linear_head(self, ids: Tensor) -> bool:
         """Whether logits are the last hidden states times a matrix: some models add a bias, or scale or cap them."""
+        head = self.model.get_output_embeddings()
+        capped = getattr(self.config.hf_config.get_text_config(), "final_logit_softcapping", None)
+        if getattr(head, "bias", None) is not None or capped:
+            return False  # however little they do now, they may be trained to do more
         if self._linear_head is None:
             was_training = self.training
             self.eval()
@@ -237,6 +243,7 @@ def prepare(model: PreTrainedModel, config: FinetuneConfig) -> Any:
 
 
 def with_lora(model: PreTrainedModel, rank: int) -> Any:
+    """Adapters on every projection of the attention. Reference for their scale: Kalajdzievski, "rsLoRA", 2023."""
     try:
         import peft
     except ImportError:
@@ -248,7 +255,9 @@ def with_lora(model: PreTrainedModel, rank: int) -> Any:
         parts = find_parts(module)
         assert parts is not None
         names |= {name for name, m in module.named_modules() if m in parts.linears}
-    options = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=sorted(names), lora_dropout=0.0)
+    # 2 at rank 8, as usual, and falling with the root of the rank: one learning rate then serves all ranks
+    scale: Any = 2 * math.sqrt(8)
+    options = peft.LoraConfig(r=rank, use_rslora=True, lora_alpha=scale, target_modules=sorted(names), lora_dropout=0.0)
     return peft.get_peft_model(model, options)
 
 
@@ -288,19 +297,44 @@ def read_config(folder: Path) -> Any:
     require_model_folder(folder)
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever a configuration's own checks raise
         raise InputError(f"{folder}/config.json is no model that transformers knows: {first_line(error)}") from None
 
 
-def load(folder: str | Path) -> PreTrainedModel:
-    """A causal model from a folder: safetensors only, no remote code, no network."""
+def load(folder: str | Path, dtype: torch.dtype | str = "auto") -> PreTrainedModel:
+    """A causal model from a folder, in the files' dtype or another: safetensors only, no remote code, no network."""
     folder = Path(folder)
     read_config(folder)
     try:
         with quietly():
-            return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            model, info = AutoModelForCausalLM.from_pretrained(  # type: ignore[reportGeneralTypeIssues]
+                folder, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True
+            )
+    except Exception as error:  # whatever a model's own code raises at what the files say
         raise InputError(f"{folder} cannot be loaded as a causal language model: {first_line(error)}") from None
+    missing = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})
+    require(
+        not missing,
+        f"{folder} does not hold the weights of its config.json: {shortened(missing)}",
+    )
+    return model
+
+
+def empty_model(config: FinetuneConfig) -> PreTrainedModel:
+    """The model without its weights."""
+    try:
+        return AutoModelForCausalLM.from_config(config.hf_config)
+    except Exception as error:
+        raise InputError(f"{config.base} is not a causal language model: {first_line(error)}") from None
+
+
+def copy_tokenizer(folder: Path, out: Path) -> None:
+    """Tokenizer, templates and generation settings of a model; not what belongs to its weights."""
+    for path in sorted(folder.iterdir()):
+        known = path.suffix in (".json", ".txt", ".model", ".jinja")
+        weights = path.name.endswith(".index.json") or path.name.startswith("adapter_")
+        if path.is_file() and known and not weights and not (out / path.name).exists():
+            shutil.copy2(path, out / path.name)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ x is what the model feeds its attention (after its norm), F what the attention r
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ class CorrectedAttention(Traced):
         args = args if named else args[1:]
         cache = next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
         active = [m for m in range(self.n_rounds) if m not in self.disabled]
-        rest: tuple[Any, ...] = ()
+        rest: Any = ()
         trace = self.trace
         if trace is not None:
             trace.begin(len(active))
@@ -64,25 +65,24 @@ class CorrectedAttention(Traced):
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal rest
             if m and cache is not None:
-                extend(cache, self.original.layer_idx, self.rounds[m].layer_idx)  # type: ignore[arg-type]
+                extend(cache, self.original.layer_idx, self.rounds[m].layer_idx, z.shape[1])  # type: ignore[arg-type]
             call = self.rounds[m] if m == 0 else self.rounds[m].forward  # hooks record the model's own attention only
-            if trace is None:
-                y, *others = call(z, *args, **kwargs)
-            else:
-                y, *others = traced_call(self.rounds[m], call, z, args, kwargs)
+            made = call(z, *args, **kwargs) if trace is None else traced_call(self.rounds[m], call, z, args, kwargs)
+            y, *others = made
+            if trace is not None:
                 trace.rounds[active.index(m)].weights = others[0]
-            rest = tuple(others) if m == 0 else rest
+            rest = made[1:] if m == 0 else rest  # a tuple, or what the model takes
             return y
 
         learners = [partial(learn, m) for m in active]
         gates = [self.gates[m - 1] for m in active[1:]]
         estimate = boosting(x, learners, gates, error, None if trace is None else trace.observe)
-        return estimate, *rest
+        return type(rest)([estimate, *rest])
 
 
 def traced_call(module: nn.Module, call: Any, z: Tensor, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The call on the eager kernel, which hands out its weights, with a causal mask where the model gave none."""
-    config: Any = module.config
+    config: Any = getattr(module, "config", None) or SimpleNamespace(_attn_implementation="eager")  # has one kernel
     before = config._attn_implementation
     mask = kwargs.get("attention_mask")
     length = z.shape[1]

@@ -54,6 +54,7 @@ class BoostedAttentionForCausalLM(PreTrainedModel, GenerationMixin):
     config_class = BoostedAttentionConfig
     base_model_prefix = "model"
     _supports_cache_class = True
+    accepts_loss_kwargs = False  # the loss is a mean over this batch; a trainer has to weigh batches itself
 
     def __init__(self, config: BoostedAttentionConfig):
         super().__init__(config)
