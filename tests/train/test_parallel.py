@@ -63,7 +63,7 @@ def grid(full: bool):
         return [(2, kind, "boosted", "float32", 10) for kind in ("ddp", "fsdp")]
     return [
         (n, kind, attention, precision, 50)
-        for attention in ("boosted", "twicing", "differential-v2")
+        for attention in ("boosted", "twicing", "differential")
         for precision in BOUNDS
         for n in (2, 4)
         for kind in ("ddp", "fsdp")

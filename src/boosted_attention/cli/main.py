@@ -45,13 +45,13 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         sys.exit(0)
     name = args[0]
     if name not in COMMANDS:
-        fail(f"no command {name!r}{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)})")
+        fail(f"no command {name!r}{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)})", silent=not speaks())
     try:
         command = importlib.import_module(f"boosted_attention.cli.{name}")
         run = command.prepare(args[1:]) if hasattr(command, "prepare") else command.run
         code = parse(run, f"{PROGRAM} {name}", args[1:])()
     except InputError as error:
-        fail(str(error), silent=not getattr(error, "speaks", os.environ.get("RANK", "0") == "0"))
+        fail(str(error), silent=not getattr(error, "speaks", speaks()))
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + 13)
@@ -94,7 +94,7 @@ def parse(run: Callable[..., int], program: str, args: list[str]) -> Callable[[]
     except SystemExit as stop:
         if not stop.code:
             raise
-        fail(one_line(complaint.getvalue()))
+        fail(one_line(complaint.getvalue()), silent=not speaks())
 
 
 def one_line(box: str) -> str:
@@ -108,6 +108,11 @@ def one_line(box: str) -> str:
         suggestion = lines[lines.index("Perhaps you meant:") + 1]
         message += f"; did you mean {suggestion.split()[0]}?"
     return message
+
+
+def speaks() -> bool:
+    """Whether this process is to say what every process of its job would; torchrun may have started several."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 def fail(message: str, *, silent: bool = False) -> NoReturn:

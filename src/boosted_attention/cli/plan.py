@@ -11,6 +11,7 @@ def run(
     devices: int = 8,
     device_tflops: float = 150.0,
     device_memory: float = 80.0,
+    devices_per_node: int = 8,
     markdown: bool = False,
 ) -> int:
     """What training a model and the standard models it is compared with would take, and the commands that do it.
@@ -25,6 +26,7 @@ def run(
         devices: that train one model together.
         device_tflops: TFLOP/s that a device sustains in training.
         device_memory: GB of a device.
+        devices_per_node: devices of one machine; more need several, which meet at the first.
         markdown: print Markdown.
     """
     from rich.box import SIMPLE
@@ -36,7 +38,9 @@ def run(
     from boosted_attention.train.presets import PRESETS
 
     require(bool(preset_or_config), f"PRESET_OR_CONFIG is missing; presets: {', '.join(PRESETS)}")
-    cluster = scaling.Cluster(devices=devices, tflops=device_tflops, memory=device_memory * 1e9)
+    cluster = scaling.Cluster(
+        devices=devices, tflops=device_tflops, memory=device_memory * 1e9, per_node=devices_per_node
+    )
     planned = [arm for name in preset_or_config for arm in scaling.arms(name, tokens, cluster)]
     alone = len(preset_or_config) == 1
     headings = [arm.name for arm in planned] if alone else scaling.OVERVIEW

@@ -70,6 +70,7 @@ def run(
         executor == "slurm" or (partition is None and not gpus_per_run),
         "--partition and --gpus-per-run are for --executor slurm",
     )
+    require(not gpus_per_run or device != "cpu", "--gpus-per-run: the runs would not use them; add --device cuda")
     if data_root is not None:
         os.environ["BOOSTED_ATTENTION_DATA"] = data_root  # the runs' processes inherit it; it is no part of a result
     chosen, names = find_preset(preset, seeds, corpus), list(dict.fromkeys(experiments)) or list(DEFAULT)

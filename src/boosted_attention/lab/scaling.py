@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,18 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from boosted_attention.lab.matching import matched
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.memory import Memory
 from boosted_attention.names import InputError, is_count, require, require_choice
-from boosted_attention.statistics import seeds_needed
 from boosted_attention.train.folder import RunConfig
 from boosted_attention.train.presets import PRESETS
 
 FILLED = 0.9  # of a device's memory: kernels and fragmentation need the rest
 TOKENS_PER_PARAMETER = 20  # the paper's; Hoffmann et al., "Training Compute-Optimal Large Language Models", 2022
-BYTES = 4  # of weights, gradients and moments, whatever the precision of the arithmetic
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 MODES = [("ddp", False), ("ddp", True), ("fsdp", False), ("fsdp", True)]  # (how, with activation checkpointing)
 
@@ -38,11 +38,17 @@ class Cluster:
     devices: int
     tflops: float  # sustained by one device
     memory: float  # bytes of one device
+    per_node: int = 8  # devices of one machine
 
     def __post_init__(self) -> None:
         require(is_count(self.devices), f"--devices {self.devices} must be at least 1")
-        require(self.tflops > 0, f"--device-tflops {self.tflops} must be positive")
-        require(self.memory > 0, f"--device-memory {self.memory / 1e9:g} must be positive")
+        for option, value in (("tflops", self.tflops), ("memory", self.memory / 1e9)):
+            require(0 < value < math.inf, f"--device-{option} {value:g} must be positive")
+        require(is_count(self.per_node), f"--devices-per-node {self.per_node} must be at least 1")
+        require(
+            self.devices <= self.per_node or self.devices % self.per_node == 0,
+            f"--devices {self.devices} does not fill nodes of --devices-per-node {self.per_node}",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +69,11 @@ class Arm:
     def steps(self) -> int:
         return math.ceil(self.tokens / (self.recipe.training.batch_size * self.model.max_len))
 
+    @property
+    def weights(self) -> int:
+        """Bytes of the weights, and of their gradients; autocast leaves both in float32."""
+        return self.model.num_params() * (8 if self.recipe.training.precision == "float64" else 4)
+
     @cached_property
     def memories(self) -> tuple[Memory, Memory]:
         """Of one row and of two: activations are linear in the rows."""
@@ -72,20 +83,23 @@ class Arm:
     @cached_property
     def largest_block(self) -> int:
         """Bytes of the weights of the largest block, which FSDP puts together for its turn."""
-        return max(BYTES * sum(p.numel() for p in block.parameters()) for block in self.model.on_meta().blocks())
+        return max(self._bytes(block) for block in self.model.on_meta().blocks())
 
     @property
     def outside_blocks(self) -> int:
-        blocks = self.model.on_meta().blocks()
-        return BYTES * (self.model.num_params() - sum(p.numel() for block in blocks for p in block.parameters()))
+        return self.weights - sum(self._bytes(block) for block in self.model.on_meta().blocks())
+
+    def _bytes(self, block: nn.Module) -> int:
+        return sum(p.numel() for p in block.parameters()) * self.weights // self.model.num_params()
 
     def training_flops(self, recomputed: bool = False) -> float:
-        """Forward, twice that backward, and forward once more where activations are not kept."""
-        return (4.0 if recomputed else 3.0) * self.model.flops() * self.tokens
+        """Forward, twice that backward, and the blocks once more where their activations are not kept."""
+        again = self.model.flops() - self.model.flops_by_part()["head"] if recomputed else 0
+        return (3.0 * self.model.flops() + again) * self.tokens
 
     def held(self, kind: str) -> float:
         """Bytes of weights, gradients and optimizer on a device; FSDP also has two blocks and the rest in one piece."""
-        whole = 4 * BYTES * self.model.num_params()
+        whole = 4 * self.weights
         if kind == "ddp" or self.cluster.devices == 1:
             return whole
         return whole / self.cluster.devices + 2 * self.largest_block + 2 * self.outside_blocks
@@ -119,13 +133,17 @@ class Arm:
         return self.training_flops(recomputed) / (self.cluster.devices * self.cluster.tflops * 1e12)
 
     def communication(self, kind: str, micro_batches: int = 1) -> float:
-        """Bytes a device sends per step: a ring reduces in two passes; FSDP gathers blocks twice per micro-batch."""
+        """Bytes a device sends per step.
+
+        DDP reduces once, in the two passes of a ring; FSDP, for every micro-batch, gathers blocks twice and the rest
+        once, and reduces to shards.
+        """
         n = self.cluster.devices
-        share, whole = (n - 1) / n, BYTES * self.model.num_params()
+        share = (n - 1) / n
         if kind == "ddp":
-            return 2 * share * whole
-        blocks = whole - self.outside_blocks
-        return share * (whole + micro_batches * (2 * blocks + self.outside_blocks))
+            return 2 * share * self.weights
+        blocks = self.weights - self.outside_blocks
+        return share * micro_batches * (self.weights + 2 * blocks + self.outside_blocks)
 
     def command(self) -> str:
         """What trains it."""
@@ -138,15 +156,24 @@ class Arm:
         for ours, theirs in zip(parts_of(self.recipe), parts_of(base), strict=True):
             for option, value in ours.items():
                 if value != theirs[option] and option not in ("steps", "epochs", "accumulate", "attention_options"):
-                    words += [f"--{option.replace('_', '-')}", f"{value}"]
+                    words += given(option.replace("_", "-"), value)
         layer = self.model.attention_options
         if layer != base.model.attention_options:
-            words += ["--attention-options", *(f"{name}={json.dumps(value)}" for name, value in layer.items())]
+            words += ["--attention-options", *(f"{k}={json.dumps(v, separators=(',', ':'))}" for k, v in layer.items())]
         words += ["--steps", str(self.steps), "--accumulate", str(accumulate), "--device", "cuda"]
         n = self.cluster.devices
-        start = f"torchrun --nproc-per-node {n} -m boosted_attention" if n > 1 else "boosted-attention"
+        nodes, here = max(1, n // self.cluster.per_node), min(n, self.cluster.per_node)
+        meet = f"--nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint FIRST_NODE:29500 " if nodes > 1 else ""
+        start = f"torchrun {meet}--nproc-per-node {here} -m boosted_attention" if n > 1 else "boosted-attention"
         words += (["--parallel", kind] if n > 1 else []) + (["--checkpoint-activations"] if recomputed else [])
-        return f"{start} train {' '.join(words)}"
+        return f"{start} train {shlex.join(words)}"
+
+
+def given(option: str, value: Any) -> list[str]:
+    """An option as the command line takes it."""
+    if isinstance(value, bool):
+        return [f"--{option}" if value else f"--no-{option}"]
+    return [f"--{option}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
 
 
 def parts_of(recipe: RunConfig) -> tuple[dict[str, Any], ...]:
@@ -209,34 +236,44 @@ def rows(planned: Sequence[Arm]) -> dict[str, list[str]]:
         "backward, MFLOPs per token": each(lambda a: f"{2 * a.model.flops() / 1e6:,.1f}"),
         "tokens, steps": each(lambda a: f"{a.tokens / 1e9:,.2f} G, {a.steps:,}"),
         "training FLOPs": each(lambda a: f"{a.training_flops():.2e}"),
-        "weights": each(lambda a: size(BYTES * a.model.num_params())),
-        "gradients": each(lambda a: size(BYTES * a.model.num_params())),
-        "optimizer": each(lambda a: size(2 * BYTES * a.model.num_params())),
+        "weights": each(lambda a: size(a.weights)),
+        "gradients": each(lambda a: size(a.weights)),
+        "optimizer": each(lambda a: size(2 * a.weights)),
         "activations per row": each(lambda a: size(a.activations(2, False) - a.activations(1, False))),
         "  with checkpointing": each(lambda a: size(a.activations(2, True) - a.activations(1, True))),
         "K/V cache per token": each(lambda a: size(a.memories[0].cache / a.model.max_len)),
-        "  per round": each(lambda a: size(a.memories[0].cache / a.model.max_len / most_rounds(a.model))),
+        **{f"  of round {m}": each(lambda a, m=m: size(cache_of(a, m))) for m in range(cached_rounds(first))},
     }
     for kind, recomputed in MODES:
         label = f"largest micro-batch, {kind}{', checkpointing' if recomputed else ''}"
         table[label] = each(lambda a, k=kind, r=recomputed: f"{a.largest_micro_batch(k, r):,} rows")
     for kind in ("ddp", "fsdp"):
         table[f"sent per step, {kind}"] = each(lambda a, k=kind: size(a.communication(k, micro_batches(a))))
-    table["days"] = each(lambda a: f"{a.seconds() / 86400:,.2f}")
-    table["device-hours"] = each(lambda a: f"{a.seconds() / 3600 * a.cluster.devices:,.0f}")
+    table["days"] = each(days)
+    table["device-hours"] = each(device_hours)
     return table
+
+
+def days(arm: Arm) -> str:
+    return f"{arm.seconds() / 86400:,.2f}" if arm.layout() else "does not fit"
+
+
+def device_hours(arm: Arm) -> str:
+    return f"{arm.seconds() / 3600 * arm.cluster.devices:,.0f}" if arm.layout() else "does not fit"
+
+
+def cached_rounds(arm: Arm) -> int:
+    return len(arm.memories[0].cache_of_rounds)
+
+
+def cache_of(arm: Arm, m: int) -> float:
+    """Bytes per token that a round keeps, in all layers together."""
+    return arm.memories[0].cache_of_rounds[m] / arm.model.max_len if m < cached_rounds(arm) else 0.0
 
 
 def micro_batches(arm: Arm) -> int:
     layout = arm.layout()
     return 1 if layout is None else layout[2] // arm.cluster.devices
-
-
-def most_rounds(model: LanguageModelConfig) -> int:
-    """Rounds with keys and values of their own, in the layer that has most."""
-    with torch.device("meta"):
-        built = model.build()
-    return max(len(block.attention.rounds) for block in built.layers)  # type: ignore[union-attr,arg-type]
 
 
 def size(n: float) -> str:
@@ -261,8 +298,8 @@ def overview(planned: Sequence[Arm]) -> dict[str, list[str]]:
             f"{arm.tokens / 1e9:,.1f}",
             f"{arm.training_flops():.2e}",
             f"{arm.largest_micro_batch('ddp', False):,}",
-            f"{arm.seconds() / 86400:,.2f}",
-            f"{arm.seconds() / 3600 * arm.cluster.devices:,.0f}",
+            days(arm),
+            device_hours(arm),
         ]
         for arm in planned
     }
@@ -271,12 +308,3 @@ def overview(planned: Sequence[Arm]) -> dict[str, list[str]]:
 OVERVIEW = [
     "parameters (M)", "MFLOPs per token", "tokens (G)", "training FLOPs", "rows that fit (ddp)", "days", "device-hours",
 ]  # fmt: skip
-EFFECTS = (0.5, 1.0, 2.0, 4.0)  # percent of perplexity
-
-
-def power(stds: Mapping[str, float]) -> dict[str, list[str]]:
-    """Seeds that show an effect, where paired differences scatter by so much (both in percent of perplexity)."""
-    return {
-        label: [f"{std:.2f}", *(str(seeds_needed(effect, std) or "more") for effect in EFFECTS)]
-        for label, std in stds.items()
-    }

@@ -6,6 +6,7 @@ state of jobs is asked of ``squeue``, which needs no accounting database.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import time
@@ -57,20 +58,29 @@ class SlurmExecutor:
         except ImportError:
             raise InputError("--executor slurm needs submitit (pip install 'boosted-attention[slurm]')") from None
         require_partition(partition)
-        self.submitted = submitit.SlurmExecutor(folder=(out / "slurm").absolute(), max_num_timeout=100)
+        self.logs = (out / "slurm").absolute()
+        self.submitted = submitit.SlurmExecutor(folder=self.logs, max_num_timeout=100)
         options: dict[str, Any] = {"time": minutes, "cpus_per_task": 1, "ntasks_per_node": 1}
         options |= {"partition": partition} if partition else {}
         options |= {"gres": f"gpu:{gpus_per_run}"} if gpus_per_run else {}
         self.submitted.update_parameters(**options, additional_parameters={"requeue": True, "open-mode": "append"})
 
     def start(self, run: Run, directory: Path) -> SlurmJob:
+        """Submit the run, unless it is in the queue already: whoever submitted it may have been killed."""
+        directory = directory.absolute()
         directory.mkdir(parents=True, exist_ok=True)
-        self.submitted.update_parameters(job_name=run.key)
+        name = f"{run.key}-{hashlib.sha256(str(directory).encode()).hexdigest()[:8]}"
+        queued = (ask("squeue", "--noheader", "--format=%i", f"--name={name}") or "").split()
+        number = queued[0] if queued else self._submit(run, directory, name)
+        self.queued.add(number)
+        return SlurmJob(number, directory, self)
+
+    def _submit(self, run: Run, directory: Path, name: str) -> str:
+        self.submitted.update_parameters(job_name=name)
         try:
-            job = self.submitted.submit(Work(), run, directory.absolute())
+            return self.submitted.submit(Work(), run, directory).job_id
         except Exception as error:  # submitit's own, with sbatch's words in it
             raise InputError(f"--executor slurm: {str(error).strip().splitlines()[-1]}") from None
-        return SlurmJob(job.job_id, directory, self)
 
     def wait(self, jobs: Sequence[SlurmJob]) -> None:
         time.sleep(POLL)
@@ -97,7 +107,11 @@ class SlurmJob:
     def problem(self) -> str | None:
         shown = ask("scontrol", "show", "job", self.number) or ""
         state = next((word.partition("=")[2] for word in shown.split() if word.startswith("JobState=")), None)
-        return None if state in (None, "COMPLETED", "FAILED") else f"job {self.number} ended as {state}"
+        if state not in (None, "COMPLETED", "FAILED"):
+            return f"job {self.number} ended as {state}"
+        if (self.directory / "error.txt").exists():
+            return None
+        return f"job {self.number} ended without a result; its log is {self.executor.logs}/{self.number}_0_log.err"
 
     def stop(self) -> None:
         ask("scancel", self.number)
@@ -116,5 +130,5 @@ def ask(*command: str) -> str | None:
     """What a command of Slurm says; None if it fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return None

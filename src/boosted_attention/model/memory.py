@@ -17,6 +17,7 @@ from boosted_attention.attention.cache import KVCache
 
 if TYPE_CHECKING:
     from boosted_attention.model.config import LanguageModelConfig
+    from boosted_attention.model.language_model import LanguageModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,11 @@ class Memory:
     optimizer: int  # AdamW: two numbers per weight
     activations: int  # kept for the backward pass, beyond the weights
     checkpointed: int  # the same where each block keeps its input alone, and one block at a time is computed again
-    cache: int  # keys and values of every round, for this batch and length
+    cache_of_rounds: tuple[int, ...]  # keys and values of each round, for this batch and length
+
+    @property
+    def cache(self) -> int:
+        return sum(self.cache_of_rounds)
 
     @property
     def training(self) -> int:
@@ -42,9 +47,10 @@ class Memory:
 def estimate_memory(
     config: LanguageModelConfig, batch_size: int, length: int, precision: torch.dtype = torch.float32
 ) -> Memory:
-    """Weights, gradients and optimizer in float32; activations and cache of autocast to ``precision``."""
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.autocast("cpu", precision, precision != torch.float32):
-        model = config.build()
+    """In float32 or float64; with bfloat16, activations and cache of autocast and the rest in float32."""
+    half = precision == torch.bfloat16
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.autocast("cpu", torch.bfloat16, enabled=half):
+        model = built_in(torch.float32 if half else precision, config)
         weights = sum(size(p) for p in model.parameters())
         own = {p.untyped_storage()._cdata for p in model.parameters()}
         ids = torch.zeros(batch_size, length, dtype=torch.long)
@@ -71,12 +77,15 @@ def estimate_memory(
             loss = model.loss(ids, ids)
         sizes = {place: t.untyped_storage().nbytes() for place, t in kept.items()}
         of_blocks = [sum(sizes[place] for place, i in inside.items() if i == b) for b in range(config.n_layers)]
-        inputs = config.n_layers * batch_size * length * config.d_model * 4  # the stream stays in float32
+        inputs = config.n_layers * batch_size * length * config.d_model * (4 if half else precision.itemsize)
         del loss
         cache = KVCache()
         with torch.no_grad():
             model.eval().hidden(ids, cache=cache)
-        slots = sum(size(t) for i in range(config.n_layers) for t in cache.layer(i).slots.values())
+        slots: dict[int, int] = {}
+        for name, t in (slot for i in range(config.n_layers) for slot in cache.layer(i).slots.items()):
+            m = int(name.lstrip("abcdefghijklmnopqrstuvwxyz") or 0)
+            slots[m] = slots.get(m, 0) + size(t)
     everything = sum(sizes.values())
     return Memory(
         weights=weights,
@@ -84,8 +93,18 @@ def estimate_memory(
         optimizer=2 * weights,
         activations=everything,
         checkpointed=everything - sum(of_blocks) + inputs + max(of_blocks),
-        cache=slots,
+        cache_of_rounds=tuple(slots[m] for m in sorted(slots)),
     )
+
+
+def built_in(dtype: torch.dtype, config: LanguageModelConfig) -> LanguageModel:
+    """A model of this dtype from the start: tensors without storage cannot be exchanged for others."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        return config.build()
+    finally:
+        torch.set_default_dtype(before)
 
 
 def size(t: Tensor) -> int:

@@ -5,7 +5,7 @@
 
 What is larger than SHARD_BYTES is divided, as transformers divides it: model-00001-of-00003.safetensors and so on, with
 model.safetensors.index.json to say which tensor is where. Tensors of a model that is spread over processes are put
-together one at a time, so that no device and no process ever holds the whole; the files do not show how it was spread.
+together one at a time; the process that writes holds those of one file. The files do not show how it was spread.
 ``state.json`` holds the sha256 of the other files and of itself. A checkpoint is written beside its place, flushed to
 the disk, renamed and read back; the one before it stays, so that one damaged file never costs the run.
 """
@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,21 +42,35 @@ class Checkpoint:
     def step(self) -> int:
         return self.state["step"]
 
-    def tensors(self, name: str) -> dict[str, Tensor]:
+    def tensors(self, name: str) -> Tensors:
         """The tensors of the model ("model") or the optimizer ("optimizer")."""
         index = self.folder / f"{name}.safetensors.index.json"
         if not index.exists():
-            return read_tensors(self.folder / f"{name}.safetensors")
-        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        return {key: t for file in files for key, t in read_tensors(self.folder / file).items()}
+            return Tensors([self.folder / f"{name}.safetensors"])
+        files = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return Tensors([self.folder / file for file in sorted(files)])
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is not a safetensors file ({error}); pickles are never loaded") from None
+class Tensors(Mapping[str, Tensor]):
+    """Tensors by name, each read from its file when it is asked for."""
+
+    def __init__(self, paths: Sequence[Path]):
+        self.files: dict[str, Any] = {}
+        for path in paths:
+            try:
+                file = safe_open(path, framework="pt")
+                self.files |= dict.fromkeys(file.keys(), file)
+            except (SafetensorError, OSError) as error:
+                raise InputError(f"{path} is not a safetensors file ({error}); pickles are never loaded") from None
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.files[name].get_tensor(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
 
 
 def save(
@@ -81,14 +95,18 @@ def save(
     files = {}
     for name, group in tensors.items():
         for file, keys in shards(name, group).items():
-            held = {key: whole(group[key].detach()) for key in keys}
+            held = {}
+            for key in keys:
+                t = whole(group[key].detach())  # on every process, for a moment
+                if write and failure is None:
+                    held[key] = t.contiguous().cpu()
             if not write or failure is not None:
                 continue
             try:
                 if not files:
                     shutil.rmtree(temporary, ignore_errors=True)
                     temporary.mkdir(parents=True)
-                save_file({key: t.contiguous().cpu() for key, t in held.items()}, temporary / file)
+                save_file(held, temporary / file)
                 files[file] = kept(temporary / file)
             except (OSError, SafetensorError) as error:
                 failure = error

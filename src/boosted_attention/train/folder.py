@@ -137,7 +137,7 @@ def load_run(folder: Path, which: str = "best", device: str | torch.device = "cp
 
 def load_weights(model: nn.Module, found: checkpoint.Checkpoint) -> None:
     try:
-        model.load_state_dict(found.tensors("model"))
+        model.load_state_dict(dict(found.tensors("model")))
     except RuntimeError as error:
         raise InputError(
             f"{found.folder} does not fit its config.json: {str(error).splitlines()[-1].strip()}"

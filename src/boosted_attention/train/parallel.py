@@ -26,12 +26,15 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.utils.checkpoint import checkpoint
 
+from boosted_attention.attention.selfcheck import usable_dtypes
 from boosted_attention.names import InputError, require, require_choice
 
 KINDS = ("ddp", "fsdp")
-LOST = re.compile(r"closed by peer|connection (reset|refused|was|closed)|broken pipe|NCCL|gloo|remote process", re.I)
+LOST = re.compile(r"(closed|reset) by peer|broken pipe|remote process exited|ncclRemoteError|peer .* (died|left)", re.I)
 T = TypeVar("T")
 
 
@@ -50,6 +53,11 @@ class Parallel:
     kind: str = "ddp"
     rank: int = 0
     world: int = 1
+
+    @property
+    def shards(self) -> bool:
+        """Whether a process holds a part of the model only."""
+        return self.world > 1 and self.kind == "fsdp"
 
     @property
     def main(self) -> bool:
@@ -84,7 +92,7 @@ class Parallel:
         """Each value added up over the processes, exactly in float64."""
         if self.world == 1:
             return list(values)
-        held = torch.tensor(values, dtype=torch.float64, device=self._device())
+        held = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(held)
         return held.tolist()
 
@@ -131,39 +139,38 @@ class Parallel:
             digest = hashlib.sha256(f"{seed} {step} {self.rank}".encode()).digest()
             torch.manual_seed(int.from_bytes(digest[:7], "big"))
 
-    def distribute(self, model: Any, *, checkpointing: bool, compiled: bool) -> Trained:
-        """Prepare the model for training in place; what computes its loss from here on."""
+    def distribute(self, model: Any, device: torch.device, *, checkpointing: bool, compiled: bool) -> Trained:
+        """Prepare the model for training on a device, in place; what computes its loss from here on."""
         blocks = list(model.blocks())
         if checkpointing:
             for block in blocks:
                 block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+        if not self.shards:
+            model.to(device)
         if self.world == 1:
             return Trained(torch.compile(model.loss) if compiled else model.loss)
         if compiled:
             for block in blocks:
                 block.compile()
-        return self._sharded(model, blocks) if self.kind == "fsdp" else self._replicated(model)
+        return self._sharded(model, blocks, device) if self.shards else self._replicated(model)
 
     def _replicated(self, model: Any) -> Trained:
         from torch.nn.parallel import DistributedDataParallel
 
-        whole = DistributedDataParallel(LossModule(model))
+        whole = DistributedDataParallel(LossModule(model), gradient_as_bucket_view=True)  # gradients are held once
         return Trained(whole, lambda last: nullcontext() if last else whole.no_sync(), self.world)
 
-    def _sharded(self, model: Any, blocks: Sequence[nn.Module]) -> Trained:
+    def _sharded(self, model: Any, blocks: Sequence[nn.Module], device: torch.device) -> Trained:
+        """Block by block, so that a device never has more than one whole block of it; gradients are divided at once."""
+        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+        mesh = init_device_mesh(device.type, (self.world,))
         for block in blocks:
-            fully_shard(block)
-        fully_shard(model)
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
         register_fsdp_forward_method(model, "loss")
-
-        @contextmanager
-        def synchronised(last: bool) -> Iterator[None]:
-            model.set_requires_gradient_sync(last)
-            yield
-
-        return Trained(model.loss, synchronised, self.world)
+        return Trained(model.loss, scale=self.world)
 
     def whole(self, t: Tensor) -> Tensor:
         """A tensor in one piece, put together from its shards by all processes."""
@@ -177,9 +184,6 @@ class Parallel:
             return whole.to(p.device)
         # each process cuts out its own part
         return distribute_tensor(whole.to(p.device), p.device_mesh, p.placements, src_data_rank=None)
-
-    def _device(self) -> torch.device:
-        return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 @dataclass(frozen=True)
@@ -212,23 +216,38 @@ def processes(kind: str, device: str) -> Iterator[tuple[Parallel, str]]:
     require_choice("--parallel", kind, KINDS)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
+        usable_dtypes(device)
         yield ALONE, device
         return
-    if device == "cuda":
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    require(":" not in device, f"--device {device}: with several processes each takes its own; say --device cuda")
+    # What is agreed upon travels by gloo, also between GPUs. A restarted job must not meet the addresses of its dead.
+    on_gpu = device == "cuda" and torch.cuda.is_available()
+    store, rank, _ = next(rendezvous("env://"))
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=PrefixStore(f"attempt {attempt()}", store), rank=rank,
+        world_size=world,
+    )  # fmt: skip
     try:
-        yield Parallel(kind=kind, rank=dist.get_rank(), world=world), device
+        parallel = Parallel(kind=kind, rank=rank, world=world)
+        parallel.agree(lambda: usable_dtypes(device))
+        if on_gpu:
+            device = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(device)
+        yield parallel, device
     finally:
         dist.destroy_process_group()
 
 
-def restarted() -> bool:
-    """Whether torchrun has started this job anew after a process died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def attempt() -> int:
+    """How often torchrun has started this job anew after a process died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def job() -> str | None:
+    """torchrun's name for this job, the same in every attempt."""
+    return os.environ.get("TORCHELASTIC_RUN_ID")
 
 
 def another_died(error: BaseException) -> bool:
     """Whether an error only says that another process is gone, which tells its own story."""
-    return "WORLD_SIZE" in os.environ and isinstance(error, RuntimeError) and bool(LOST.search(str(error)))
+    return job() is not None and isinstance(error, RuntimeError) and bool(LOST.search(str(error)))

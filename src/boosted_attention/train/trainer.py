@@ -28,14 +28,14 @@ from boosted_attention.analysis.survey import rounded
 from boosted_attention.attention.trace import traced_layers
 from boosted_attention.data.batches import Batches, batch_hash
 from boosted_attention.data.tokens import TokenData
-from boosted_attention.files import write_json
+from boosted_attention.files import write_atomically, write_json
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.names import InputError, require
 from boosted_attention.train import checkpoint
 from boosted_attention.train.evaluation import Evaluation, autocast, evaluate
 from boosted_attention.train.folder import RunConfig, differences, exclusive, load_weights
 from boosted_attention.train.metrics import Metrics, NoMetrics
-from boosted_attention.train.parallel import ALONE, Parallel, Trained, restarted
+from boosted_attention.train.parallel import ALONE, Parallel, Trained, attempt, job
 from boosted_attention.train.probe import leakage_probe
 
 BETA1 = 0.9
@@ -120,11 +120,16 @@ class Trainer:
             self.parallel.agree(lambda: self._take(held))
             self.parallel.agree(self._require_seen)
             try:
-                return Training(self, resume or restarted(), stop).finish()
+                return Training(self, resume or self._restarted(), stop).finish()
             except BrokenPipeError:
                 raise  # whoever watches has gone
             except OSError as error:
                 raise InputError(f"--out {self.folder} cannot be written to: {error.strerror or error}") from None
+
+    def _restarted(self) -> bool:
+        """Whether it was an earlier attempt of this very job that began the run."""
+        path = self.folder / ".job"
+        return attempt() > 0 and path.exists() and path.read_text() == job()
 
     def _take(self, held: ExitStack) -> None:
         """The folder is held by one process for all."""
@@ -152,17 +157,25 @@ class Training:
         self.folder, self.total, self.stop = trainer.folder, trainer.total, stop
         self.parallel = trainer.parallel
         self.checkpoints = self.folder / "checkpoints"
-        self.parallel.require_same(self._config(), differences)
+        how = {
+            "parallel": self.parallel.kind,
+            "checkpoint_every": trainer.checkpoint_every,
+            "checkpoint_activations": trainer.checkpoint_activations,
+        }
+        self.parallel.require_same({**self._config(), **how}, differences)
         found = self._from_main(lambda: self._find_checkpoint(resume))
         torch.manual_seed(self.training.seed)
         self.model = trainer.config.model.build()
         if found is not None:
-            load_weights(self.model, found)
+            self.parallel.agree(lambda: load_weights(self.model, found))
         self.device = torch.device(trainer.device)
-        self.model.to(self.device, torch.float64 if self.training.precision == "float64" else None)
+        if self.training.precision == "float64":
+            self.model.double()
+        if not self.parallel.shards:  # else no device may have room for the whole
+            self.model.to(self.device)
         self.probe = leakage_probe(self.model)
         self.loss = self.parallel.distribute(
-            self.model, checkpointing=trainer.checkpoint_activations, compiled=self.training.compile
+            self.model, self.device, checkpointing=trainer.checkpoint_activations, compiled=self.training.compile
         )
         self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(
@@ -228,7 +241,7 @@ class Training:
         self._evaluate()
 
     def _restore(self, found: checkpoint.Checkpoint) -> None:
-        held = found.tensors("optimizer")
+        held = self.parallel.agree(lambda: found.tensors("optimizer"))
         for name, p in self.trained.items():
             moments = {key: self.parallel.like(held[f"{key}.{name}"], p) for key in MOMENTS}
             self.optimizer.state[p] = {"step": held["step"].to(self.device, copy=True), **moments}
@@ -248,6 +261,8 @@ class Training:
                 self._restore(self.found)
             if self.parallel.main and (self.found is None or not (self.folder / "probe.json").exists()):
                 write_json(self.folder / "probe.json", self.probe)
+            if self.parallel.main and (name := job()) is not None:
+                write_atomically(self.folder / ".job", name)
             self.observer.start(self.done, self.total)
             self.model.train()
             while self.done < self.total:
@@ -399,7 +414,7 @@ class Training:
 
     def _load(self, found: checkpoint.Checkpoint) -> None:
         """The weights of a checkpoint, into parameters that may be divided."""
-        held, state = found.tensors("model"), self.model.state_dict()
+        held, state = self.parallel.agree(lambda: found.tensors("model")), self.model.state_dict()
         with torch.no_grad():
             for name, t in state.items():
                 t.copy_(self.parallel.like(held[name], t))
@@ -430,12 +445,16 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], int | None]]:
-    """SIGTERM and SIGINT are remembered instead of ending the process; a second one ends it."""
+    """SIGTERM and SIGINT are remembered instead of ending the process; a second one ends it.
+
+    Not so under torchrun, which passes on what the processes may have been sent already, and ends them after a while.
+    """
     received: list[int] = []
 
     def remember(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        signal.signal(number, before[signal.Signals(number)])
+        if job() is None:
+            signal.signal(number, before[signal.Signals(number)])
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None  # only the main thread may have handlers
