@@ -153,6 +153,28 @@ def test_a_damaged_file_is_named_and_the_checkpoint_before_it_used(name, harm, h
     assert_identical(outcome(folder), whole[0])
 
 
+def test_large_files_are_divided(halfway, whole, text_file, tmp_path, monkeypatch):
+    """As transformers divides them, with an index; a run goes on from either kind, and a damaged part is noticed."""
+    monkeypatch.setattr(checkpoint, "SHARD_BYTES", 30_000)
+    folder = shutil.copytree(halfway, tmp_path / "run")
+    small_trainer(folder, text_file).run(resume=True)
+    last = folder / "checkpoints" / f"step-{STEPS:08d}"
+    index = json.loads((last / "model.safetensors.index.json").read_text())
+    files = sorted(set(index["weight_map"].values()))
+    assert len(files) > 1
+    assert files == sorted(p.name for p in last.glob("model-*.safetensors"))
+    assert all((last / file).stat().st_size < 45_000 for file in files)  # one tensor may be larger than asked for
+    assert index["metadata"]["total_size"] == sum(t.numel() * t.element_size() for t in outcome(folder)[1].values())
+    assert_identical(outcome(folder), whole[0])
+    monkeypatch.setattr(checkpoint, "SHARD_BYTES", 2**31)
+    (last / files[0]).write_bytes(b"torn")
+    listener = Listener()
+    small_trainer(folder, text_file, observer=listener).run(resume=True)
+    assert listener.first < STEPS
+    assert listener.remarks[0].startswith(f"{last / files[0]} is damaged")
+    assert_identical(outcome(folder), whole[0])
+
+
 def test_with_nothing_whole_left_it_starts_anew_and_says_so(halfway, whole, text_file, tmp_path):
     folder = shutil.copytree(halfway, tmp_path / "run")
     for path in (folder / "checkpoints").glob("step-*/model.safetensors"):
