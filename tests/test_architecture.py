@@ -17,6 +17,7 @@ ROOMS = [
 ]  # fmt: skip
 CORE = {"torch", "numpy", "scipy", "safetensors", "tokenizers", "filelock", "tyro", "rich", "jinja2", "markupsafe"}
 OPTIONAL = {
+    "submitit",
     "matplotlib",
     "datasets",
     "zstandard",

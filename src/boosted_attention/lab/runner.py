@@ -94,6 +94,7 @@ class Pool:
         try:
             while waiting or jobs:
                 while len(jobs) < self.workers and (run := self._next(waiting, jobs)) is not None:
+                    (self.directory / run.key / "error.txt").unlink(missing_ok=True)  # of an earlier attempt
                     jobs.append((run, self.executor.start(run, self.directory / run.key), time.monotonic()))
                     self.display.start(run)
                 if not jobs:
@@ -130,10 +131,11 @@ class Pool:
         problem = None
         if record is None:
             error = self.directory / run.key / "error.txt"
-            problem = job.problem()
-            if problem is None and error.exists():
+            if error.exists():
                 problem = f"{error.read_text(encoding='utf-8').strip().splitlines()[-1]} (see {error})"
-            self.outcome.failures[run.label] = problem = problem or "ended without a result"
+            else:
+                problem = job.problem()
+            self.outcome.failures[run.label] = problem
         else:
             self.outcome.records[run.key] = record
         self.display.end(run, seconds, problem)
@@ -144,7 +146,7 @@ class Job(Protocol):
 
     def alive(self) -> bool: ...
     def progress(self) -> Iterable[float]: ...  # what has been reported since the last call
-    def problem(self) -> str | None: ...  # how it ended, if that explains why there is no result
+    def problem(self) -> str: ...  # how it ended, where nothing else says why there is no result
     def stop(self) -> None: ...
 
 
@@ -188,10 +190,10 @@ class LocalJob:
         except EOFError:
             pass  # the worker is at its end
 
-    def problem(self) -> str | None:
+    def problem(self) -> str:
         self.process.join()
         code = self.process.exitcode or 0
-        return f"ended by signal {-code}" if code < 0 else None
+        return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
     def stop(self) -> None:
         self.process.terminate()
@@ -206,7 +208,6 @@ def work(run: Run, directory: Path, tell: Callable[[float], None]) -> None:
     torch.set_num_threads(1)
     directory.mkdir(parents=True, exist_ok=True)
     error = directory / "error.txt"
-    error.unlink(missing_ok=True)  # of an earlier attempt
     write_json(directory / "config.json", run.identity)
     last = 0.0
 

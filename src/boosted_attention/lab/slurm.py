@@ -104,13 +104,11 @@ class SlurmJob:
         except (OSError, ValueError):
             return
 
-    def problem(self) -> str | None:
+    def problem(self) -> str:
         shown = ask("scontrol", "show", "job", self.number) or ""
         state = next((word.partition("=")[2] for word in shown.split() if word.startswith("JobState=")), None)
         if state not in (None, "COMPLETED", "FAILED"):
             return f"job {self.number} ended as {state}"
-        if (self.directory / "error.txt").exists():
-            return None
         return f"job {self.number} ended without a result; its log is {self.executor.logs}/{self.number}_0_log.err"
 
     def stop(self) -> None:

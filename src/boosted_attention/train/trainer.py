@@ -166,11 +166,11 @@ class Training:
         found = self._from_main(lambda: self._find_checkpoint(resume))
         torch.manual_seed(self.training.seed)
         self.model = trainer.config.model.build()
+        if self.training.precision == "float64":
+            self.model.double()
         if found is not None:
             self.parallel.agree(lambda: load_weights(self.model, found))
         self.device = torch.device(trainer.device)
-        if self.training.precision == "float64":
-            self.model.double()
         if not self.parallel.shards:  # else no device may have room for the whole
             self.model.to(self.device)
         self.probe = leakage_probe(self.model)
