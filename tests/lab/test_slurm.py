@@ -3,9 +3,16 @@
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
+from boosted_attention.lab.language import text_run
+from boosted_attention.lab.presets import PRESETS
+from boosted_attention.lab.runner import execute
+from boosted_attention.lab.slurm import SlurmExecutor
 from tests.lab import cluster
 from tests.train.test_parallel import environment
 
@@ -35,27 +42,36 @@ def jobs(env, state):
     return [number for number, what, _ in map(str.split, lines) if what == state]
 
 
+def requeue(env, number):
+    """As preemption does, without its two minutes of waiting. Slurm starts no job in the second it was killed in."""
+    subprocess.run(["scontrol", "requeue", number], env=env, check=True)
+    cluster.wait_for(lambda: number in jobs(env, "PENDING"), "the requeued job")
+    subprocess.run(["scontrol", "update", f"JobId={number}", "StartTime=now+3"], env=env, check=True)
+
+
 def test_through_slurm_as_here(slurm, text_file, tmp_path):
     text = ["--corpus", f"text:{text_file}"]
     here, there = tmp_path / "here", tmp_path / "there"
     submit = [*EXPERIMENT, *text, "--out", there, "--executor", "slurm", "--partition", "main"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "boosted_attention", *map(str, submit)],
-        env=slurm, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    start = [sys.executable, "-m", "boosted_attention", *map(str, submit)]
+    lost = subprocess.Popen(start, env=slurm, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    cluster.wait_for(lambda: "12" in cluster.said(slurm, "squeue", "-h", "-o", "%i").split(), "the last job", 120)
+    lost.kill()  # the jobs stay
+    lost.wait()
+    process = subprocess.Popen(start, env=slurm, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     cluster.wait_for(lambda: len(jobs(slurm, "RUNNING")) == 2, "two jobs", 120)
-    cancelled, requeued = jobs(slurm, "RUNNING")
+    cancelled, requeued = jobs(slurm, "PENDING")[-2:]
+    cluster.wait_for(lambda: {cancelled, requeued} <= set(jobs(slurm, "RUNNING")), "the two last jobs", 300)
     subprocess.run(["scancel", cancelled], env=slurm, check=True)
-    subprocess.run(["scontrol", "requeue", requeued], env=slurm, check=True)
-    cluster.wait_for(lambda: requeued in jobs(slurm, "PENDING"), "the requeued job")
-    subprocess.run(
-        ["scontrol", "update", f"JobId={requeued}", "StartTime=now"], env=slurm, check=True
-    )  # or in 2 minutes
+    requeue(slurm, requeued)
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 1
     assert said.count("FAILED: ") == 1, said
     assert f"job {cancelled} ended as CANCELLED" in " ".join(said.split())
     assert "Restarts=1" in cluster.said(slurm, "scontrol", "show", "job", requeued)
+    assert {path.name.split("_")[0] for path in (there / "slurm").glob("*_submitted.pkl")} == set(
+        map(str, range(1, 13))
+    )
     done = len(list(there.glob("runs/*/result.json")))
     assert done == 11  # the requeued one among them
     again = run(slurm, *submit)
@@ -64,7 +80,37 @@ def test_through_slurm_as_here(slurm, text_file, tmp_path):
     run(slurm, *EXPERIMENT, *text, "--out", here)
     for name in ("tables.md", "claims.json", "results.json"):
         assert (there / name).read_bytes() == (here / name).read_bytes(), name
-    assert not list(there.glob("runs/*/progress.txt"))
+    assert not [*there.glob("runs/*/progress.txt"), *there.glob("runs/*/error.txt")]
+
+
+def test_a_requeued_run_goes_on_from_its_checkpoint(slurm, text_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
+    preset = PRESETS["smoke"].with_corpora([f"text:{text_file}"])
+    steps = 1000
+    training = text_run(preset, preset.text.corpora[0], {}, 0, "long", steps=steps)
+    executor = SlurmExecutor(tmp_path / "there", partition="main", minutes=5, gpus_per_run=0)
+    place = tmp_path / "there" / "runs" / training.key
+    checkpoints, progress = place / "training" / "checkpoints", place / "progress.txt"
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(execute, [training], tmp_path / "there", 1, executor=executor)
+        cluster.wait_for(lambda: list(checkpoints.glob("step-*")) or done.done(), "a checkpoint", 120)
+        (number,) = jobs(slurm, "RUNNING")
+        requeue(slurm, number)
+        saved = max(int(path.name.removeprefix("step-")) for path in checkpoints.glob("step-*"))
+        progress.unlink(missing_ok=True)
+        seen = []
+        while not done.done():
+            with suppress(OSError, ValueError):
+                seen.append(float(progress.read_text()))
+            time.sleep(0.02)
+        found = done.result()
+    assert not found.failures
+    assert "Restarts=1" in cluster.said(slurm, "scontrol", "show", "job", number)
+    assert 100 <= saved < steps
+    assert seen
+    assert min(seen) * steps >= saved
+    here = execute([training], tmp_path / "here", 1).result(training)
+    assert {**found.result(training), "measured": None} == {**here, "measured": None}
 
 
 def test_refusals(slurm, text_file, tmp_path, full):

@@ -239,6 +239,7 @@ def work(run: Run, directory: Path, tell: Callable[[float], None]) -> None:
             "commit": commit(),
         }
         write_json(directory / "result.json", record)
+        error.unlink(missing_ok=True)  # of an attempt that was stopped and queued again
     except BrokenPipeError:
         raise SystemExit(3) from None
     except Exception:

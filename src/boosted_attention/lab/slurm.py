@@ -89,6 +89,12 @@ class SlurmExecutor:
             self.queued = set(listed.split())
 
 
+def state_of(number: str) -> str | None:
+    """How Slurm says a job stands or ended; None where it has forgotten it."""
+    shown = ask("scontrol", "show", "job", number) or ""
+    return next((word.partition("=")[2] for word in shown.split() if word.startswith("JobState=")), None)
+
+
 @dataclass
 class SlurmJob:
     number: str
@@ -105,11 +111,13 @@ class SlurmJob:
             return
 
     def problem(self) -> str:
-        shown = ask("scontrol", "show", "job", self.number) or ""
-        state = next((word.partition("=")[2] for word in shown.split() if word.startswith("JobState=")), None)
+        state = state_of(self.number)
         if state not in (None, "COMPLETED", "FAILED"):
             return f"job {self.number} ended as {state}"
-        return f"job {self.number} ended without a result; its log is {self.executor.logs}/{self.number}_0_log.err"
+        log = self.executor.logs / f"{self.number}_0_log.err"
+        said = log.read_text(errors="replace").strip() if log.exists() else ""
+        last = f": {said.splitlines()[-1]}" if said else ""
+        return f"job {self.number} ended without a result{last} (its log is {log})"
 
     def stop(self) -> None:
         ask("scancel", self.number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import statistics
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from boosted_attention.data.tokens import DataConfig, TokenData, prepare
 from boosted_attention.lab.language import Reporter
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.runs import Run
-from boosted_attention.lab.timing import step_time_ratios
+from boosted_attention.lab.timing import ratios_to_first, step_seconds
 from boosted_attention.names import require
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.evaluation import evaluate
@@ -80,7 +81,7 @@ def timing_run(preset: Preset, arms: Mapping[str, Mapping[str, Any]]) -> Run:
     """A step of every arm, in turn in one process: beside other work their times cannot be compared otherwise."""
     size = SIZES[preset.name]
     return Run(
-        work=f"{__name__}:time_arms",
+        work=f"{__name__}:time_steps",
         config={
             "model": pretrained(preset),
             "arms": [[name, dict(arm)] for name, arm in arms.items()],
@@ -172,10 +173,7 @@ def tune_model(
         "flops_per_token": found["flops_per_token"],
         "rank": config.model.lora_rank if config.model.train == "lora" else None,
         "data": tokens.fingerprint,
-        "measured": {
-            "seconds_per_step": found["seconds"] / found["steps"],
-            "peak_memory": most,
-        },
+        "measured": {"peak_memory": most},
     }
 
 
@@ -190,7 +188,7 @@ def arm_model(base: str, arm: Mapping[str, Any], max_len: int, vocab_size: int) 
     return FinetuneConfig(base=base, max_len=max_len, vocab_size=vocab_size, **options)
 
 
-def time_arms(
+def time_steps(
     progress: Callable[[float], None],
     *,
     folder: Path,
@@ -200,11 +198,13 @@ def time_arms(
     max_len: int,
     repeats: int,
 ) -> dict[str, Any]:
-    """Interleaved step times as multiples of the first arm's; all of it depends on the machine."""
+    """Times of interleaved steps, also as multiples of the first arm's; all of it depends on the machine."""
     base = base_folder(model, folder.parent.parent / "models")
     vocab_size = Tokenizer.load(Path(base) / "tokenizer.json").vocab_size
     models = {name: arm_model(base, arm, max_len, vocab_size) for name, arm in arms}
-    return {"measured": step_time_ratios(models, batch_size, repeats, progress)}
+    seconds = step_seconds(models, batch_size, repeats, progress)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    return {"measured": {"seconds": medians, "ratios": ratios_to_first(seconds)}}
 
 
 def measure_model(

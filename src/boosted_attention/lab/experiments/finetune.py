@@ -57,8 +57,8 @@ def collect(preset: Preset, results: Results) -> Table:
                 perplexity(tuned, "new"),
                 perplexity(tuned, "watched"),
                 exact(tuned[0]["trained_parameters"] / 1e6),
-                exact(times[name]),
-                Cell(estimate([r["measured"]["seconds_per_step"] for r in tuned])),
+                exact(times["ratios"][name]),
+                exact(times["seconds"][name]),
                 Cell(estimate([r["measured"]["peak_memory"] / 1e9 for r in tuned])),
             ],
         )
@@ -76,8 +76,8 @@ def collect(preset: Preset, results: Results) -> Table:
     table.notes.append(
         f"{pretrained(preset)['name']} on {preset.text.corpora[0]}: {size.steps} steps of {tokens} tokens, the "
         f"same batches in the same order; learning rates {rates}; LoRA of rank {lora['rank']}. "
-        "Step time: of interleaved steps, as a multiple of the boosted model's; seconds per step and peak memory are "
-        "those of the training, on this machine, beside whatever else it did."
+        "Step time: of interleaved steps in one process, one thread, as a multiple of the boosted model's, and in "
+        "seconds of this machine; peak memory: of the training's process."
     )
     return table
 
