@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -61,18 +63,27 @@ def ours(vocab_size):
     return to_transformers(config.build().eval())
 
 
+@pytest.fixture
+def lm_eval():
+    return pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'boosted-attention[eval]'")
+
+
+def saved(model, tokenizer, folder):
+    with quietly():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("lm_eval")
 @pytest.mark.parametrize("build", [boosted, ours])
 def test_scores(build, tokenizer, task_folder, tmp_path):
-    pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'boosted-attention[eval]'")
     from lm_eval import simple_evaluate
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
     model = build(len(tokenizer))
-    with quietly():
-        model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+    saved(model, tokenizer, tmp_path / "model")
     found = simple_evaluate(
         HFLM(str(tmp_path / "model"), device="cpu", max_length=64, dtype="float32"), tasks=["choose"],
         task_manager=TaskManager(include_path=str(task_folder), include_defaults=False), bootstrap_iters=0,
@@ -85,6 +96,19 @@ def test_scores(build, tokenizer, task_folder, tmp_path):
         right += max(range(len(choices)), key=expected.__getitem__) == answer
     assert found["results"]["choose"]["acc,none"] == pytest.approx(right / len(QUESTIONS))
     assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("lm_eval")
+def test_the_readmes_lines(tokenizer, task_folder, monkeypatch):
+    page = (Path(__file__).parent.parent.parent / "README.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    (code,) = (block for block in blocks if "lm_eval" in block)
+    monkeypatch.chdir(task_folder.parent)
+    saved(boosted(len(tokenizer)), tokenizer, Path("boosted/SmolLM2-135M"))
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert 0 <= names["scores"]["results"]["choose"]["acc,none"] <= 1
 
 
 @torch.no_grad()

@@ -11,7 +11,8 @@ from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.train import checkpoint
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig
-from boosted_attention.train.trainer import Stopped, Trainer
+from boosted_attention.train.signals import Stopped
+from boosted_attention.train.trainer import Trainer
 
 STEPS = 24
 

@@ -124,14 +124,14 @@ def test_what_two_saved_others_go_on_with(alone, text_file, tmp_path, full):
 STOP_AFTER = """
 import os, signal
 from boosted_attention.cli.main import main
-from boosted_attention.train import trainer
+from boosted_attention.train import training
 
-original = trainer.Training._step
+original = training.Training._step
 def step(self):
     if self.done + 1 == {step} and self.parallel.main and {step} < self.total:
         os.kill(os.getpid(), signal.SIGTERM)  # to one process only; all stop after the same step
     return original(self)
-trainer.Training._step = step
+training.Training._step = step
 main()
 """
 
@@ -156,15 +156,15 @@ KILL_AT = """
 import os, signal
 from pathlib import Path
 from boosted_attention.cli.main import main
-from boosted_attention.train import trainer
+from boosted_attention.train import training
 
-original = trainer.Training._step
+original = training.Training._step
 def step(self):
     if self.done + 1 == {step} and self.parallel.rank == {rank} and not Path("{mark}").exists():
         Path("{mark}").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return original(self)
-trainer.Training._step = step
+training.Training._step = step
 main()
 """
 
@@ -215,14 +215,14 @@ def test_an_error_is_shown_once(text_file, tmp_path):
 
 BROKEN = """
 from boosted_attention.cli.main import main
-from boosted_attention.train import trainer
+from boosted_attention.train import training
 
-original = trainer.Training._step
+original = training.Training._step
 def step(self):
     if self.done == 2 and self.parallel.rank == 1:
         raise ZeroDivisionError("of process 1")
     return original(self)
-trainer.Training._step = step
+training.Training._step = step
 main()
 """
 

@@ -15,14 +15,15 @@ from boosted_attention import LanguageModelConfig, list_attention
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.data.tokens import prepare
 from boosted_attention.model.loss import IGNORED
-from boosted_attention.train import checkpoint, trainer
+from boosted_attention.train import checkpoint, training
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
 from boosted_attention.train.parallel import Trained
 from boosted_attention.train.presets import MINI, PAPER
 from boosted_attention.train.probe import LeakageError, leakage_probe
-from boosted_attention.train.trainer import Trainer, TrainingError, accumulate_gradients
+from boosted_attention.train.trainer import Trainer
+from boosted_attention.train.training import TrainingError, accumulate_gradients
 from tests.train.driver import small_config, small_trainer
 
 # Losses of 20 steps on the generated text, by this code; a change here is a change of training.
@@ -158,7 +159,7 @@ def test_evaluation_by_epochs(text_file, tmp_path):
 @pytest.mark.parametrize("what", ["loss", "gradient"])
 def test_what_is_not_finite_stops_before_the_update(what, text_file, tmp_path, monkeypatch):
     run = small_trainer(tmp_path / "run", text_file)
-    original, calls = trainer.accumulate_gradients, []
+    original, calls = training.accumulate_gradients, []
 
     def spoiled(trained, *rest):
         value = original(trained, *rest)
@@ -170,7 +171,7 @@ def test_what_is_not_finite_stops_before_the_update(what, text_file, tmp_path, m
             model.embed.weight.grad[0, 0] = math.inf
         return value
 
-    monkeypatch.setattr(trainer, "accumulate_gradients", spoiled)
+    monkeypatch.setattr(training, "accumulate_gradients", spoiled)
     rows = []
     with pytest.raises(TrainingError, match=r"step 7, batch [0-9a-f]{12}: .*(nan|inf)"):
         run.run()

@@ -151,7 +151,9 @@ def train_together(config: RunConfig, folder: Path, options: Options, parallel: 
     from boosted_attention.cli.preparing import prepared
     from boosted_attention.train.display import LiveLine
     from boosted_attention.train.probe import LeakageError
-    from boosted_attention.train.trainer import Stopped, Trainer, TrainingError
+    from boosted_attention.train.signals import Stopped
+    from boosted_attention.train.trainer import Trainer
+    from boosted_attention.train.training import TrainingError
 
     live = Console(stderr=True, quiet=not parallel.main)
     data = parallel.agree(lambda: prepared(config.data, config.model.vocab_size, live))

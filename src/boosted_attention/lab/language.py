@@ -27,8 +27,9 @@ from boosted_attention.names import InputError, require
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig, TrainedRun, load_run
 from boosted_attention.train.metrics import dynamics_of, read_metrics
+from boosted_attention.train.observer import Unwatched
 from boosted_attention.train.presets import find_preset
-from boosted_attention.train.trainer import Trainer, Unwatched
+from boosted_attention.train.trainer import Trainer
 
 Arm = Mapping[str, Any]  # options of the model that differ from the preset's
 

@@ -1,0 +1,47 @@
+"""SIGTERM and SIGINT end a training after the step it is in, with everything saved."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from boosted_attention.train.parallel import job
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopped(Exception):  # noqa: N818
+    """A signal asked for the end; the state is saved."""
+
+    def __init__(self, signal_number: int, step: int):
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}; --resume goes on")
+        self.exit_code = 128 + signal_number
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], int | None]]:
+    """SIGTERM and SIGINT are remembered instead of ending the process; a second one ends it.
+
+    Not so under torchrun, which passes on what the processes may have been sent already, and ends them after a while.
+    """
+    received: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if job() is None:
+            signal.signal(number, before[signal.Signals(number)])
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None  # only the main thread may have handlers
+        return
+    before = {number: signal.getsignal(number) for number in STOPS}
+    for number in before:
+        signal.signal(number, remember)
+    try:
+        yield lambda: received[0] if received else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
