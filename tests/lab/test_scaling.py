@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from boosted_attention import LanguageModelConfig, list_attention
@@ -17,6 +16,8 @@ from boosted_attention.cli.main import main, parse
 from boosted_attention.lab import scaling
 from boosted_attention.train.parallel import ALONE
 from boosted_attention.train.presets import PRESETS
+from tests.lab.allocated import peak_bytes
+from tests.train.test_parallel import run
 
 DOCS = Path(__file__).parents[2] / "docs" / "scaling.md"
 BIG = scaling.Cluster(devices=8, tflops=150.0, memory=80e9)
@@ -42,26 +43,24 @@ def test_parameters_and_flops_as_counted(preset):
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize(("preset", "batch"), [("mini", 32), ("paper-small", 8)])
-def test_memory_as_allocated(preset, batch, checkpointing):
+@pytest.mark.parametrize(("preset", "rows"), [("mini", 32), ("mini", 4), ("paper-small", 8)])
+def test_memory_as_allocated(preset, rows, checkpointing):
     """The most that torch had allocated at once in two training steps, within 15 %."""
-    config = PRESETS[preset].model
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        model = config.build()
-        loss = ALONE.distribute(model, torch.device("cpu"), checkpointing=checkpointing, compiled=False).loss
-        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-        ids = torch.zeros(batch, config.max_len, dtype=torch.long)
-        for _ in range(2):
-            loss(ids, ids).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
-    now = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        now += event.nbytes()
-        peak = max(peak, now)
     arm = scaling.arms(preset, None, BIG)[0]
-    assert arm.held("ddp") + arm.activations(batch, checkpointing) == pytest.approx(peak, rel=0.15)
+    planned = arm.held("ddp") + arm.activations(rows, checkpointing)
+    assert planned == pytest.approx(peak_bytes(ALONE, preset, rows, checkpointing), rel=0.15)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize(("preset", "rows"), [("mini", 16), ("paper-small", 4)])
+def test_memory_of_a_process_among_two(preset, rows, kind, checkpointing, full):
+    if not full and (preset, kind, checkpointing) != ("mini", "fsdp", False):
+        pytest.skip("in make test-full")
+    arm = scaling.arms(preset, None, replace(BIG, devices=2))[0]
+    planned = arm.held(kind) + arm.activations(rows, checkpointing)
+    done = run(2, preset, kind, rows, int(checkpointing), before=("-m", "tests.lab.allocated"))
+    assert planned == pytest.approx(int(done.stdout), rel=0.15)
 
 
 @pytest.mark.parametrize("preset", ["mini", "paper-small"])

@@ -99,7 +99,7 @@ def test_memory_counts_what_a_real_step_keeps(name, dropout):
     memory = config.memory(batch_size=3)
     assert memory.activations == pytest.approx(sum(size for _, size in kept.values()), rel=0.02)
     assert memory.weights == 4 * config.num_params()
-    assert memory.training == 4 * memory.weights + memory.activations
+    assert memory.training == 4 * memory.weights + memory.activations + memory.logits
     tensors = {"boosted": 4, "twicing": 3}.get(name, 2)
     assert memory.cache == config.n_layers * tensors * 3 * 16 * 32 * 4
     assert loss.isfinite()

@@ -20,6 +20,7 @@ from torch import nn
 
 from boosted_attention.lab.matching import matched
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.loss import bytes_of_chunk
 from boosted_attention.model.memory import Memory
 from boosted_attention.names import InputError, is_count, require, require_choice
 from boosted_attention.train.folder import RunConfig
@@ -77,8 +78,11 @@ class Arm:
     @cached_property
     def memories(self) -> tuple[Memory, Memory]:
         """Of one row and of two: activations are linear in the rows."""
-        dtype = DTYPES[self.recipe.training.precision]
-        return self.model.memory(1, precision=dtype), self.model.memory(2, precision=dtype)
+        return self.model.memory(1, precision=self.dtype), self.model.memory(2, precision=self.dtype)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.recipe.training.precision]
 
     @cached_property
     def largest_block(self) -> int:
@@ -105,14 +109,22 @@ class Arm:
         return whole / self.cluster.devices + 2 * self.largest_block + 2 * self.outside_blocks
 
     def activations(self, rows: int, recomputed: bool) -> float:
-        one, two = (m.checkpointed if recomputed else m.activations for m in self.memories)
-        return one + (two - one) * (rows - 1)
+        """Bytes at the end of the forward pass, or where a block is recomputed, whichever has more of them."""
+        names = ("activations", "between_blocks", "largest_block")
+        one, two = ([getattr(m, name) for name in names] for m in self.memories)
+        kept, between, block = (a + (b - a) * (rows - 1) for a, b in zip(one, two, strict=True))
+        logits = bytes_of_chunk(rows * self.model.max_len, self.model.vocab_size, self.dtype)
+        return between + max(block, logits) if recomputed else kept + logits
+
+    def activations_per_row(self, recomputed: bool) -> float:
+        """Of many rows."""
+        return (self.activations(2000, recomputed) - self.activations(1000, recomputed)) / 1000
 
     def largest_micro_batch(self, kind: str, recomputed: bool) -> int:
         """Rows that fit; 0 if none does."""
         left = FILLED * self.cluster.memory - self.held(kind)
-        one, slope = self.activations(1, recomputed), self.activations(2, recomputed) - self.activations(1, recomputed)
-        return 0 if left < one else 1 + int((left - one) / slope)
+        most = int(left / self.activations_per_row(recomputed)) if left > 0 else 0
+        return next((rows for rows in range(most, 0, -1) if self.activations(rows, recomputed) <= left), 0)
 
     def layout(self) -> tuple[str, bool, int] | None:
         """The first of MODES that fits, and the micro-batches of the whole batch; None if none fits."""
@@ -239,8 +251,8 @@ def rows(planned: Sequence[Arm]) -> dict[str, list[str]]:
         "weights": each(lambda a: size(a.weights)),
         "gradients": each(lambda a: size(a.weights)),
         "optimizer": each(lambda a: size(2 * a.weights)),
-        "activations per row": each(lambda a: size(a.activations(2, False) - a.activations(1, False))),
-        "  with checkpointing": each(lambda a: size(a.activations(2, True) - a.activations(1, True))),
+        "activations per row": each(lambda a: size(a.activations_per_row(False))),
+        "  with checkpointing": each(lambda a: size(a.activations_per_row(True))),
         "K/V cache per token": each(lambda a: size(a.memories[0].cache / a.model.max_len)),
         **{f"  of round {m}": each(lambda a, m=m: size(cache_of(a, m))) for m in range(cached_rounds(first))},
     }

@@ -26,6 +26,12 @@ def chunk_rows(vocab_size: int) -> int:
     return max(1, CHUNK_ELEMENTS // vocab_size)
 
 
+def bytes_of_chunk(tokens: int, vocab_size: int, precision: torch.dtype) -> int:
+    """Of a chunk's logits and probabilities while both are there; in half precision also of both rounded."""
+    sizes = {precision.itemsize, precise(precision).itemsize}
+    return 2 * sum(sizes) * vocab_size * min(tokens, chunk_rows(vocab_size))
+
+
 class SummedLoss(torch.autograd.Function):
     """Sum of the token losses of hidden (N, D) against targets (N,), with projection weight (V, D)."""
 

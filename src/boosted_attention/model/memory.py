@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from boosted_attention.attention.cache import KVCache
+from boosted_attention.model.loss import bytes_of_chunk
 
 if TYPE_CHECKING:
     from boosted_attention.model.config import LanguageModelConfig
@@ -28,7 +29,9 @@ class Memory:
     gradients: int
     optimizer: int  # AdamW: two numbers per weight
     activations: int  # kept for the backward pass, beyond the weights
-    checkpointed: int  # the same where each block keeps its input alone, and one block at a time is computed again
+    between_blocks: int  # of them, those outside of blocks, and each block's input: kept where blocks are recomputed
+    largest_block: int  # of them, those of one block: there while it is recomputed
+    logits: int  # of the loss's chunk, and their gradients: there at the end of the forward pass
     cache_of_rounds: tuple[int, ...]  # keys and values of each round, for this batch and length
 
     @property
@@ -37,7 +40,7 @@ class Memory:
 
     @property
     def training(self) -> int:
-        return self.weights + self.gradients + self.optimizer + self.activations
+        return self.weights + self.gradients + self.optimizer + self.activations + self.logits
 
     @property
     def decoding(self) -> int:
@@ -92,7 +95,9 @@ def estimate_memory(
         gradients=weights,
         optimizer=2 * weights,
         activations=everything,
-        checkpointed=everything - sum(of_blocks) + inputs + max(of_blocks),
+        between_blocks=everything - sum(of_blocks) + inputs,
+        largest_block=max(of_blocks),
+        logits=bytes_of_chunk(batch_size * length, config.vocab_size, precision),
         cache_of_rounds=tuple(slots[m] for m in sorted(slots)),
     )
 

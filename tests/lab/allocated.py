@@ -1,0 +1,39 @@
+"""What torch allocates for a training step; under torchrun: preset, kind, rows and 0 or 1 for checkpointing."""
+
+import sys
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from boosted_attention.train.parallel import Parallel, processes
+from boosted_attention.train.presets import PRESETS
+
+
+def peak_bytes(parallel: Parallel, preset: str, rows: int, checkpointing: bool) -> int:
+    """The most that a process held at once in two steps, the weights that are its own included."""
+    config = PRESETS[preset].model
+    model = config.build()
+    trained = parallel.distribute(model, torch.device("cpu"), checkpointing=checkpointing, compiled=False)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    ids = torch.zeros(rows, config.max_len, dtype=torch.long)
+    now = sum(t.nbytes for t in (p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        for _ in range(2):
+            with trained.synchronised(True):
+                trained.loss(ids, ids).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    peak = now
+    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        peak = max(peak, now)
+    return peak
+
+
+if __name__ == "__main__":
+    preset, kind, rows, checkpointing = sys.argv[1:]
+    with processes(kind, "cpu") as (parallel, _):
+        found = peak_bytes(parallel, preset, int(rows), checkpointing == "1")
+        if parallel.main:
+            print(found)
