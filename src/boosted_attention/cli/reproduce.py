@@ -114,7 +114,8 @@ def run(
         if name in found.tables:
             console.print(Markdown(experiment(name).render(found.tables[name])))
     run_claims = [judged for judged in found.ledger if judged.ours is not None]
-    console.print(ledger.as_terminal(run_claims))
+    if run_claims:
+        console.print(ledger.as_terminal(run_claims))
     console.print(ledger.counts(found.ledger))
     console.print(f"written: {out}/tables.md, claims.json, results.json" + draw(found, chosen, out), markup=False)
     if found.tables:

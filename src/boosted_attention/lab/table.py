@@ -96,16 +96,17 @@ def render(table: Table) -> str:
             )  # a bar ends the cell
         lines.append("")
     if table.comparisons:
-        lines += [
-            "| paired difference | ours | p (Holm) | paper | seeds the paper's effect needs |",
-            "|---|---|---|---|---|",
-        ]
-        for c in table.comparisons:
-            p = "" if c.p_holm is None else f"{c.p_holm:.2g}"
-            paper = "" if c.paper is None else f"{c.paper:+.3g}"
-            needed = "" if c.seeds_needed is None else str(c.seeds_needed)
-            label = c.label.replace(" | ", ", ")  # a bar would end the cell
-            lines.append(f"| {label} | {interval(c.difference, table.precision)} | {p} | {paper} | {needed} |")
+        columns = {
+            "paired difference": [c.label.replace(" | ", ", ") for c in table.comparisons],
+            "ours": [interval(c.difference, table.precision) for c in table.comparisons],
+            "p (Holm)": ["" if c.p_holm is None else f"{c.p_holm:.2g}" for c in table.comparisons],
+            "paper": ["" if c.paper is None else f"{c.paper:+.3g}" for c in table.comparisons],
+            "seeds the paper's effect needs": ["" if c.seeds_needed is None else str(c.seeds_needed)
+                                               for c in table.comparisons],
+        }  # fmt: skip
+        columns = {name: cells for name, cells in columns.items() if any(cells)}
+        lines += ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+        lines += ["| " + " | ".join(cells) + " |" for cells in zip(*columns.values(), strict=True)]
         lines.append("")
     lines += [f"{note}\n" for note in table.notes]
     return "\n".join(lines)

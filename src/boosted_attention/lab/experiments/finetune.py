@@ -73,6 +73,8 @@ def collect(preset: Preset, results: Results) -> Table:
     size, lora = SIZES[preset.name], next(iter(found["LoRA, as many parameters"].values()))
     rates = ", ".join(f"{name} {arm['lr']:g}" for name, arm in arms(preset).items())
     tokens = size.batch_size * size.max_len
+    if len(seeds(preset)) == 1:
+        table.notes.append("One seed: how much of a difference is chance is not known.")
     table.notes.append(
         f"{pretrained(preset)['name']} on {preset.text.corpora[0]}: {size.steps} steps of {tokens} tokens, the "
         f"same batches in the same order; learning rates {rates}; LoRA of rank {lora['rank']}. "
