@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table as RichTable
 
@@ -45,20 +46,24 @@ def section(judged: Judged) -> str:
     return f"{judged.claim.section} (control)" if judged.claim.control else judged.claim.section
 
 
+def scale(judged: Judged) -> str:
+    return judged.scale or ("" if judged.ours is None else "paper's")
+
+
 def as_terminal(ledger: Sequence[Judged]) -> RichTable:
-    table = RichTable(title=counts(ledger))
+    """Numbers below their sentence: side by side they leave none of 80 columns for it."""
+    table = RichTable(title=counts(ledger), box=box.SIMPLE_HEAD)
     table.add_column("section")
-    table.add_column("claim", ratio=1)
-    table.add_column("paper")
-    table.add_column("ours, 95 % interval")
+    table.add_column("claim, with 95 % intervals", ratio=1)
     table.add_column("verdict", no_wrap=True)
-    table.add_column("scale")
     for judged in ledger:
         colour = COLOURS[judged.verdict]
         claim = judged.claim
+        numbers = {"ours: ": shown(judged), "paper: ": claim.paper, "scale: ": scale(judged)}
+        below = "; ".join(f"{what}{value}" for what, value in numbers.items() if value)
         table.add_row(
-            section(judged), claim.sentence, claim.paper, shown(judged), f"[{colour}]{judged.verdict}[/{colour}]",
-            escape(judged.scale or ("" if judged.ours is None else "paper's")),
+            section(judged), f"{escape(claim.sentence)}\n[dim]{escape(below)}[/dim]",
+            f"[{colour}]{judged.verdict}[/{colour}]",
         )  # fmt: skip
     return table
 
@@ -71,7 +76,6 @@ def as_markdown(ledger: Sequence[Judged]) -> str:
     ]
     for judged in ledger:
         c = judged.claim
-        scale = judged.scale or ("" if judged.ours is None else "paper's")
-        cells = [c.id, section(judged), c.sentence, c.paper, shown(judged), judged.verdict, scale]
+        cells = [c.id, section(judged), c.sentence, c.paper, shown(judged), judged.verdict, scale(judged)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
