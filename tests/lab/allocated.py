@@ -7,6 +7,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from boosted_attention.train.parallel import Parallel, processes
 from boosted_attention.train.presets import PRESETS
+from boosted_attention.train.training import own_part
 
 
 def peak_bytes(parallel: Parallel, preset: str, rows: int, checkpointing: bool) -> int:
@@ -16,7 +17,7 @@ def peak_bytes(parallel: Parallel, preset: str, rows: int, checkpointing: bool) 
     trained = parallel.distribute(model, torch.device("cpu"), checkpointing=checkpointing, compiled=False)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     ids = torch.zeros(rows, config.max_len, dtype=torch.long)
-    now = sum(t.nbytes for t in (p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()))
+    now = sum(own_part(p).nbytes for p in model.parameters())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         for _ in range(2):
             with trained.synchronised(True):

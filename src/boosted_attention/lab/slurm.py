@@ -89,12 +89,6 @@ class SlurmExecutor:
             self.queued = set(listed.split())
 
 
-def state_of(number: str) -> str | None:
-    """How Slurm says a job stands or ended; None where it has forgotten it."""
-    shown = ask("scontrol", "show", "job", number) or ""
-    return next((word.partition("=")[2] for word in shown.split() if word.startswith("JobState=")), None)
-
-
 @dataclass
 class SlurmJob:
     number: str
@@ -138,3 +132,9 @@ def ask(*command: str) -> str | None:
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return None
+
+
+def state_of(number: str) -> str | None:
+    """How Slurm says a job stands or ended; None where it has forgotten it."""
+    shown = ask("scontrol", "show", "job", number) or ""
+    return next((word.partition("=")[2] for word in shown.split() if word.startswith("JobState=")), None)
