@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from benchmarks.interleaved import compare
 from boosted_attention.model.language_model import LanguageModel
-from boosted_attention.train.presets import find_preset
+from boosted_attention.train.recipes import find_recipe
 
 BATCH = 32
 
@@ -23,7 +23,7 @@ def plain_loss(model: LanguageModel, ids: torch.Tensor, targets: torch.Tensor) -
 
 
 def step(kind: str, preset: str, batch: int) -> None:
-    config = find_preset(preset).model
+    config = find_recipe(preset).model
     torch.manual_seed(0)
     model = config.build()
     ids = torch.randint(config.vocab_size, (batch, config.max_len))
@@ -58,7 +58,7 @@ def main() -> None:
     )
     steps = {}
     for name in ("standard", "boosted", "twicing", "parallel"):
-        model = find_preset("mini").model
+        model = find_recipe("mini").model
         config = type(model)(**{**model.to_dict(), "attention": name})
         built, ids = config.build(), torch.randint(config.vocab_size, (BATCH, config.max_len))
         steps[name] = lambda built=built, ids=ids: built.loss(ids, ids).backward()

@@ -19,9 +19,15 @@ VOCABULARY = 8192
 def main() -> None:
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=384, intermediate_size=1024, num_hidden_layers=8, num_attention_heads=6,
-        num_key_value_heads=3, max_position_embeddings=LENGTH, tie_word_embeddings=True,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=384,
+        intermediate_size=1024,
+        num_hidden_layers=8,
+        num_attention_heads=6,
+        num_key_value_heads=3,
+        max_position_embeddings=LENGTH,
+        tie_word_embeddings=True,
+    )
     original, boosted = LlamaForCausalLM(config).eval(), boost(LlamaForCausalLM(config).eval())
     ids = torch.randint(VOCABULARY, (2, LENGTH))
 

@@ -45,10 +45,26 @@ def main() -> int:
         command("boost", model, options.out / ".boosted")
         (options.out / ".boosted").rename(boosted)
     command(
-        "finetune", boosted, "--corpus", f"text:{text}", "--out", run,
-        "--lr", 3e-5, "--batch-size", 1, "--accumulate", 1, "--steps", options.steps, "--max-len", options.max_len,
-        "--held-out-tokens", options.held_out_tokens, *(["--resume"] if (run / "config.json").exists() else []),
-    )  # fmt: skip
+        "finetune",
+        boosted,
+        "--corpus",
+        f"text:{text}",
+        "--out",
+        run,
+        "--lr",
+        3e-5,
+        "--batch-size",
+        1,
+        "--accumulate",
+        1,
+        "--steps",
+        options.steps,
+        "--max-len",
+        options.max_len,
+        "--held-out-tokens",
+        options.held_out_tokens,
+        *(["--resume"] if (run / "config.json").exists() else []),
+    )
     command("evaluate", run)
     command("generate", run, "def boost(", "--tokens", 40)
     return 0

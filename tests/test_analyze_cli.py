@@ -49,8 +49,20 @@ def runs(tmp_path_factory, text_file):
 def test_it_writes_what_it_finds(runs, tmp_path, capsys):
     out = tmp_path / "found"
     with pytest.raises(SystemExit) as stop:
-        main(["analyze", str(runs["boosted"]), "--against", str(runs["standard"]), "--sequences", "4", "--pairs", "8",
-              "--out", str(out)])  # fmt: skip
+        main(
+            [
+                "analyze",
+                str(runs["boosted"]),
+                "--against",
+                str(runs["standard"]),
+                "--sequences",
+                "4",
+                "--pairs",
+                "8",
+                "--out",
+                str(out),
+            ]
+        )
     assert stop.value.code == 0
     printed = capsys.readouterr().out
     assert "layer 1: mean gate 0." in printed
@@ -69,8 +81,22 @@ def test_it_writes_what_it_finds(runs, tmp_path, capsys):
 def test_alone_and_on_another_corpus(runs, tmp_path, capsys):
     (tmp_path / "new.txt").write_text(sample_text(5000, seed=4))
     with pytest.raises(SystemExit) as stop:
-        main(["analyze", str(runs["standard"]), "--corpus", f"text:{tmp_path / 'new.txt'}", "--sequences", "2",
-              "--pairs", "4", "--length", "8", "--out", str(tmp_path / "out")])  # fmt: skip
+        main(
+            [
+                "analyze",
+                str(runs["standard"]),
+                "--corpus",
+                f"text:{tmp_path / 'new.txt'}",
+                "--sequences",
+                "2",
+                "--pairs",
+                "4",
+                "--length",
+                "8",
+                "--out",
+                str(tmp_path / "out"),
+            ]
+        )
     assert stop.value.code == 0
     assert "no layer has a correction" in capsys.readouterr().out
     found = json.loads((tmp_path / "out" / "analysis.json").read_text())
@@ -81,8 +107,20 @@ def test_alone_and_on_another_corpus(runs, tmp_path, capsys):
 def test_only_some_layers_boosted_against_a_boosted_run(runs, tmp_path, capsys):
     """Runs of one kind go by their names, and every round of the other model is shown."""
     with pytest.raises(SystemExit) as stop:
-        main(["analyze", str(runs["some"]), "--against", str(runs["boosted"]), "--sequences", "3", "--pairs", "6",
-              "--out", str(tmp_path)])  # fmt: skip
+        main(
+            [
+                "analyze",
+                str(runs["some"]),
+                "--against",
+                str(runs["boosted"]),
+                "--sequences",
+                "3",
+                "--pairs",
+                "6",
+                "--out",
+                str(tmp_path),
+            ]
+        )
     assert stop.value.code == 0
     found = json.loads((tmp_path / "analysis.json").read_text())
     assert found["names"] == {"model": "some", "against": "boosted"}

@@ -68,8 +68,11 @@ def test_links_lead_somewhere():
 
 
 def test_the_readme_names_every_layer():
-    table = {name for row in re.findall(r"^\| (`.*?) \|", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
-             for name in re.findall(r"`([\w-]+)`", row)}  # fmt: skip
+    table = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+        for name in re.findall(r"`([\w-]+)`", row)
+    }
     assert table == set(list_attention())
 
 

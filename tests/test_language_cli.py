@@ -148,7 +148,7 @@ def test_generate_samples_and_seeds(trained, capsys):
     ("args", "message"),
     [
         (["train", "--attention", "boostd"], "did you mean 'boosted'?"),
-        (["train", "--preset", "minni"], "--preset='minni' is not one of"),
+        (["train", "--recipe", "minni"], "--recipe='minni' is not one of"),
         (["train", "--atention", "boosted"], "did you mean --attention?"),
         (["train", "--steps", "many"], "--steps"),
         (["train", "--attention-options", "n_rounds"], "'n_rounds' must be NAME=VALUE"),
@@ -218,11 +218,11 @@ def test_a_corpus_that_changed_is_noticed(text_file, tmp_path, capsys):
     assert "has changed since the run was trained" in refused(["evaluate", out], capsys)
 
 
-def test_steps_take_the_place_of_a_presets_epochs(text_file, tmp_path):
+def test_steps_take_the_place_of_a_recipes_epochs(text_file, tmp_path):
     out = tmp_path / "run"
     args = [
         "train",
-        "--preset",
+        "--recipe",
         "paper-small",
         "--corpus",
         f"text:{text_file}",
@@ -281,10 +281,10 @@ def test_a_spoiled_run_is_one_line(tmp_path, capsys, trained, text_file):
     assert "it has no config.json" in refused(["evaluate", run_folder], capsys)
 
 
-def test_help_shows_the_presets_values_and_an_example(capsys):
+def test_help_shows_the_recipes_values_and_an_example(capsys):
     for args, expected in (
         (["train", "--help"], "(default: 64)"),
-        (["train", "--preset", "paper-small-wide", "--help"], "(default: 288)"),
+        (["train", "--recipe", "paper-small-wide", "--help"], "(default: 288)"),
         (["data", "--help"], "Example:"),
         (["evaluate", "--help"], "Example:"),
         (["generate", "--help"], "Example:"),
@@ -298,8 +298,11 @@ def test_help_shows_the_presets_values_and_an_example(capsys):
 
 def test_options_of_the_layer_are_typed():
     assert dict(map(parse_option, ["n_rounds=3", "gate=scalar", "n_kv_heads=[4,2]", "bias=false"])) == {
-        "n_rounds": 3, "gate": "scalar", "n_kv_heads": [4, 2], "bias": False,
-    }  # fmt: skip
+        "n_rounds": 3,
+        "gate": "scalar",
+        "n_kv_heads": [4, 2],
+        "bias": False,
+    }
 
 
 def test_the_terminal_shows_a_live_line(text_file, tmp_path):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from boosted_attention.names import InputError, require
+from boosted_attention.validation import InputError, require
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from boosted_attention.names import require
+from boosted_attention.validation import require
 
 CONFIDENCE = 0.95
 BOOTSTRAP_FROM = 30  # with fewer seeds a percentile bootstrap is narrower than it should be

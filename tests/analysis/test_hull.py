@@ -52,9 +52,15 @@ def trained_like(**options):
 
 
 ROWS = torch.randint(50, (5, 41), generator=torch.Generator().manual_seed(0))
-KINDS = [{}, {"n_kv_heads": 2}, {"positions": "rotary"}, {"attention_options": {"temperature": "learned"}},
-         {"attention_options": {"n_rounds": 3}}, {"attention_options": {"gate": "scalar"}},
-         {"attention_options": {"kv_source": "shared"}}]  # fmt: skip
+KINDS = [
+    {},
+    {"n_kv_heads": 2},
+    {"positions": "rotary"},
+    {"attention_options": {"temperature": "learned"}},
+    {"attention_options": {"n_rounds": 3}},
+    {"attention_options": {"gate": "scalar"}},
+    {"attention_options": {"kv_source": "shared"}},
+]
 
 
 @pytest.mark.parametrize("options", KINDS, ids=str)

@@ -276,8 +276,10 @@ def test_everything_at_once_and_for_models_that_wrap_their_logits(rows):
     assert wrapped == found
     assert found["hull"]["against"]["layers"][0]["paper"]["first estimate"]["outside"] == 0
     assert set(found["relations"]) == {
-        "sharpness and gate", "hull distance and gate, ranks", "importance and gate, ranks",
-    }  # fmt: skip
+        "sharpness and gate",
+        "hull distance and gate, ranks",
+        "importance and gate, ranks",
+    }
     alone = examine(theirs, rows, VOCABULARY, pairs=4, with_explorer=False)
     assert alone["gates"] == []
     assert alone["explorer"] is None

@@ -6,13 +6,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from boosted_attention.train.parallel import Parallel, processes
-from boosted_attention.train.presets import PRESETS
+from boosted_attention.train.recipes import RECIPES
 from boosted_attention.train.training import own_part
 
 
 def peak_bytes(parallel: Parallel, preset: str, rows: int, checkpointing: bool) -> int:
     """The most that a process held at once in two steps, the weights that are its own included."""
-    config = PRESETS[preset].model
+    config = RECIPES[preset].model
     model = config.build()
     trained = parallel.distribute(model, torch.device("cpu"), checkpointing=checkpointing, compiled=False)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)

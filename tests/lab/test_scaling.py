@@ -15,7 +15,7 @@ from boosted_attention.cli import train as train_command
 from boosted_attention.cli.main import main, parse
 from boosted_attention.lab import scaling
 from boosted_attention.train.parallel import ALONE
-from boosted_attention.train.presets import PRESETS
+from boosted_attention.train.recipes import RECIPES
 from tests.lab.allocated import peak_bytes
 from tests.train.test_parallel import run
 
@@ -82,10 +82,10 @@ def test_commands_of_odd_configurations(tmp_path):
         boosted_layers=(0, 2),
         n_kv_heads=2,
         attention_options={"n_rounds": 3, "n_kv_heads": [4, 2, 1]},
-    )  # fmt: skip
-    training = replace(PRESETS["mini"].training, compile=True, batch_size=16)
-    text = replace(PRESETS["mini"].data, corpus="text:my notes/*.txt")
-    recipe = replace(PRESETS["mini"], model=model, training=training, data=text)
+    )
+    training = replace(RECIPES["mini"].training, compile=True, batch_size=16)
+    text = replace(RECIPES["mini"].data, corpus="text:my notes/*.txt")
+    recipe = replace(RECIPES["mini"], model=model, training=training, data=text)
     (tmp_path / "config.json").write_text(json.dumps({**recipe.to_dict(), "fingerprint": ""}))
     arm = scaling.arms(str(tmp_path), 10**6, replace(BIG, devices=16))[0]
     words = shlex.split(arm.command())
@@ -134,14 +134,14 @@ def test_from_the_command_line(tmp_path, capsys):
         assert part in said
     assert said.count("torchrun --nproc-per-node 2") == 4
     for options, line in (
-        (["mimi"], "PRESET_OR_CONFIG='mimi' is not one of 'mini', "),
+        (["mimi"], "RECIPE_OR_CONFIG='mimi' is not one of 'mini', "),
         (["mini", "--devices", "3"], "--devices 3 does not divide the batch of 32 rows"),
         (["mini", "--tokens", "0"], "--tokens 0 must be at least 1"),
         (["mini", "--device-tflops", "0"], "--device-tflops 0 must be positive"),
         (["mini", "--device-memory", "inf"], "--device-memory inf must be positive"),
         (["mini", "--devices", "16", "--devices-per-node", "5"], "--devices 16 does not fill nodes"),
         ([str(tmp_path)], "is not one of 'mini'"),
-        ([], "PRESET_OR_CONFIG is missing"),
+        ([], "RECIPE_OR_CONFIG is missing"),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["plan", *options])

@@ -31,8 +31,11 @@ def slurm(tmp_path_factory):
 def run(env, *options, check=True):
     done = subprocess.run(
         [sys.executable, "-m", "boosted_attention", *map(str, options)],
-        env=env, capture_output=True, text=True, timeout=400,
-    )  # fmt: skip
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
     assert not check or done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
     return done
 

@@ -39,7 +39,7 @@ from boosted_attention.lab.table import Comparison, Table
 from boosted_attention.lab.verdicts import Criterion
 from boosted_attention.statistics import Estimate, estimate
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.presets import PAPER
+from boosted_attention.train.recipes import PAPER
 from tests.text import sample_text
 
 ONE = {"mean": -1.0, "low": -2.0, "high": -0.5, "std": 0.1, "n": 3}
@@ -104,8 +104,9 @@ def test_scale_is_the_papers_only_with_its_size_and_text():
     assert scale_of(paper.with_corpora(["enwik8-clean"])) == "paper-small, enwik8-clean"
     assert scale_of(PRESETS["cpu"].with_corpora(["wikitext-103"])) == "mini, wikitext-103"
     assert stands_for(PRESETS["cpu"].with_corpora(["openwebtext", "wikitext-103"])) == {
-        "openwebtext": "openwebtext", "wikitext-103": "wikitext-103",
-    }  # fmt: skip
+        "openwebtext": "openwebtext",
+        "wikitext-103": "wikitext-103",
+    }
     assert stands_for(PRESETS["cpu"].with_corpora(["a", "b"])) == {"a": "wikitext-103", "b": "openwebtext"}
     twins = PRESETS["cpu"].with_corpora(["text:a/x.txt", "text:b/x.txt"])
     assert [short(twins, corpus) for corpus in twins.text.corpora] == ["text:a/x.txt", "text:b/x.txt"]
@@ -235,8 +236,13 @@ def test_what_cannot_be_matched_shows_the_nearest():
 def test_runs_are_named_by_what_makes_them():
     base = recipe(PRESETS["cpu"])
     assert stated(base.model) == {
-        "vocab_size": 2048, "d_model": 64, "n_layers": 4, "n_heads": 4, "max_len": 128, "attention": "boosted",
-    }  # fmt: skip
+        "vocab_size": 2048,
+        "d_model": 64,
+        "n_layers": 4,
+        "n_heads": 4,
+        "max_len": 128,
+        "attention": "boosted",
+    }
     assert stated(base.training) == {"steps": 1600, "batch_size": 32, "lr": 1e-3, "layout": "windows", "seed": 0}
     text = PRESETS["cpu"].text
     assert (text.seeds, text.training, text.model, text.data) == ((42, 123, 7), {}, {}, {})
@@ -260,8 +266,11 @@ def test_the_paper_preset_is_the_papers():
     assert (m.vocab_size, m.max_len, m.n_layers, m.n_heads, m.dropout, m.norm) == (16_384, 256, 4, 4, 0.1, "pre")
     assert PRESETS["paper"].text.seeds == (42, 123)
     assert [arm_model(PRESETS["paper"], arm).num_params() for arm in main_arms(PRESETS["paper"]).values()] == [
-        7_419_392, 7_419_392, 8_789_184, 8_734_208,
-    ]  # fmt: skip
+        7_419_392,
+        7_419_392,
+        8_789_184,
+        8_734_208,
+    ]
 
 
 def test_defaults_are_those_that_results_were_made_with():

@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from boosted_attention import LanguageModelConfig, list_attention
 from boosted_attention.attention.checks import CHECK_OPTIONS
-from boosted_attention.train.presets import PRESETS
+from boosted_attention.train.recipes import RECIPES
 
 PAPER = {"vocab_size": 16_384, "d_model": 256, "n_layers": 4, "n_heads": 4, "max_len": 256}
 
@@ -28,15 +28,15 @@ def test_the_papers_models_have_their_exact_sizes(options, parameters, not_embed
 
 
 def test_the_paper_presets_are_these_models():
-    sizes = {name: PRESETS[f"paper-small-{name}"].model.num_params() for name in ("standard", "wide", "twicing")}
+    sizes = {name: RECIPES[f"paper-small-{name}"].model.num_params() for name in ("standard", "wide", "twicing")}
     assert sizes == {"standard": 7_419_392, "wide": 8_789_184, "twicing": 7_419_392}
-    assert PRESETS["paper-small"].model.num_params() == PRESETS["paper-small-boosted"].model.num_params() == 8_734_208
+    assert RECIPES["paper-small"].model.num_params() == RECIPES["paper-small-boosted"].model.num_params() == 8_734_208
 
 
 def test_large_presets_cost_nothing_to_ask_about():
     sizes = {}
     for name in ("gpt-125m", "gpt-350m"):
-        boosted = PRESETS[name].model
+        boosted = RECIPES[name].model
         standard = LanguageModelConfig(**{**boosted.to_dict(), "attention": "standard"})
         sizes[name] = boosted.num_params() / standard.num_params() - 1
     assert sizes["gpt-125m"] == pytest.approx(0.28, abs=0.01)

@@ -13,9 +13,14 @@ VOCAB = 37
 def trained_alike(name: str, **options):
     """A model whose logits are spread as a trained model's are."""
     config = LanguageModelConfig(
-        vocab_size=VOCAB, d_model=16, n_layers=2, max_len=16, attention=name,
-        attention_options=CHECK_OPTIONS.get(name, {}), **options,
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        d_model=16,
+        n_layers=2,
+        max_len=16,
+        attention=name,
+        attention_options=CHECK_OPTIONS.get(name, {}),
+        **options,
+    )
     model = config.build().double()
     with torch.no_grad():
         for p in model.parameters():

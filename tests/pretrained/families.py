@@ -16,9 +16,19 @@ NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
 # family: (config class, model class, options)
 FAMILIES = {
     "gpt2": (
-        "GPT2Config", "GPT2LMHeadModel",
-        {"vocab_size": 64, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64,
-         "scale_attn_by_inverse_layer_idx": True, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0},
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        {
+            "vocab_size": 64,
+            "n_embd": 32,
+            "n_layer": 3,
+            "n_head": 4,
+            "n_positions": 64,
+            "scale_attn_by_inverse_layer_idx": True,
+            "attn_pdrop": 0.0,
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+        },
     ),
     "llama": ("LlamaConfig", "LlamaForCausalLM", GROUPED),
     "mistral": ("MistralConfig", "MistralForCausalLM", {**GROUPED, "sliding_window": 6}),
@@ -28,7 +38,7 @@ FAMILIES = {
     "opt": ("OPTConfig", "OPTForCausalLM", {**SIZE, "ffn_dim": 48, "word_embed_proj_dim": 32, "dropout": 0.0}),
     "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE),
     "phi": ("PhiConfig", "PhiForCausalLM", WIDE),
-}  # fmt: skip
+}
 
 
 def tiny(family: str, *, dtype=torch.float32, kernel: str = "sdpa", **more) -> transformers.PreTrainedModel:

@@ -337,9 +337,16 @@ def test_transformers_trainer(tmp_path):
     model, ids = boost(tiny("llama")), tokens(8)
     base = {name: p.clone() for name, p in model.named_parameters() if not is_correction(name)}
     arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=4, learning_rate=1e-2, report_to=[],
-        use_cpu=True, disable_tqdm=True, save_steps=3, logging_steps=100,
-    )  # fmt: skip
+        output_dir=str(tmp_path),
+        max_steps=3,
+        per_device_train_batch_size=4,
+        learning_rate=1e-2,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        save_steps=3,
+        logging_steps=100,
+    )
     rows = [{"input_ids": row, "labels": row} for row in ids]
     transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
     assert all(torch.equal(p, base[name]) for name, p in model.named_parameters() if name in base)

@@ -115,9 +115,25 @@ def test_processes_of_torchrun_share_the_work(models, text_file, tmp_path, kind,
 def test_from_the_command_line(models, text_file, tmp_path, capsys):
     out = tmp_path / "run"
     command(
-        "finetune", models / "boosted", "--corpus", f"text:{text_file}", "--steps", 4, "--eval-every", 2, "--max-len",
-        16, "--batch-size", 2, "--accumulate", 1, "--held-out-tokens", 200, "--out", out,
-    )  # fmt: skip
+        "finetune",
+        models / "boosted",
+        "--corpus",
+        f"text:{text_file}",
+        "--steps",
+        4,
+        "--eval-every",
+        2,
+        "--max-len",
+        16,
+        "--batch-size",
+        2,
+        "--accumulate",
+        1,
+        "--held-out-tokens",
+        200,
+        "--out",
+        out,
+    )
     command("evaluate", out)
     command("generate", out, "bado", "--tokens", 5)
     command("analyze", out, "--sequences", 2)

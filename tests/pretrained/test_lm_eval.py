@@ -85,9 +85,11 @@ def test_scores(build, tokenizer, task_folder, tmp_path):
     model = build(len(tokenizer))
     saved(model, tokenizer, tmp_path / "model")
     found = simple_evaluate(
-        HFLM(str(tmp_path / "model"), device="cpu", max_length=64, dtype="float32"), tasks=["choose"],
-        task_manager=TaskManager(include_path=str(task_folder), include_defaults=False), bootstrap_iters=0,
-    )  # fmt: skip
+        HFLM(str(tmp_path / "model"), device="cpu", max_length=64, dtype="float32"),
+        tasks=["choose"],
+        task_manager=TaskManager(include_path=str(task_folder), include_defaults=False),
+        bootstrap_iters=0,
+    )
     samples = sorted(found["samples"]["choose"], key=lambda sample: sample["doc_id"])
     right = 0
     for (question, choices, answer), sample in zip(QUESTIONS, samples, strict=True):

@@ -103,12 +103,7 @@ def test_a_correction_that_does_not_fit_changes_nothing(tmp_path):
     wide = next(name for name in held if name.endswith("q_proj.weight"))
     save_file({**held, wide: held[wide][:1].clone()}, weights)
     base = tiny("llama")
-    for change in (
-        {},
-        {"layers": [9]},
-        {"layers": ["0"]},
-        {"gate": "x"},
-    ):
+    for change in ({}, {"layers": [9]}, {"layers": ["0"]}, {"gate": "x"}):
         settings.write_text(json.dumps({**stored, "boosting": [{**stored["boosting"][0], **change}]}))
         with pytest.raises(ValueError, match=r"does not fit|is damaged"):
             load_correction(base, tmp_path)

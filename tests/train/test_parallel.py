@@ -177,8 +177,12 @@ def test_sigterm_to_the_job_saves(text_file, tmp_path, whom, full):
     out = tmp_path / "run"
     job = subprocess.Popen(
         command(2, *training(text_file, out, steps=100_000)),
-        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 120
     while len(read_metrics(out / "metrics.jsonl")) < 5 and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -250,7 +254,7 @@ main()
         (2, ["--parallel", "tensor"], None, r"--parallel='tensor' is not one of 'ddp', 'fsdp'"),
     ],
     ids=["divisible", "rows", "settings", "saving", "kinds", "parsing", "folder", "corpus", "kind"],
-)  # fmt: skip
+)
 def test_refusals(n, options, change, line, text_file, tmp_path, monkeypatch, full):
     """One clear line from one process, exit code 2 of every process, nothing written."""
     if not full and not line.startswith(("--batch-size 8", "process 1 was started with other settings .*: par")):

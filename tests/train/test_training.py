@@ -20,8 +20,8 @@ from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
 from boosted_attention.train.parallel import Trained
-from boosted_attention.train.presets import MINI, PAPER
 from boosted_attention.train.probe import LeakageError, leakage_probe
+from boosted_attention.train.recipes import MINI, PAPER
 from boosted_attention.train.trainer import Trainer
 from boosted_attention.train.training import TrainingError, accumulate_gradients
 from tests.train.driver import small_config, small_trainer
@@ -136,7 +136,7 @@ def test_metrics_have_a_row_per_step_and_per_evaluation(text_file, tmp_path):
 def test_the_schedule():
     config = TrainingConfig(lr=1.0, warmup=10, horizon=0)
     assert [config.lr_at(step, 110) for step in (0, 5, 10, 60, 110)] == pytest.approx([0, 0.5, 1.0, 0.5, 0.0])
-    short = TrainingConfig(lr=1.0)  # a trial of the mini preset keeps its learning rate
+    short = TrainingConfig(lr=1.0)  # a trial of the mini recipe keeps its learning rate
     assert short.lr_at(20, 200) == 1.0
     assert 0.9 < short.lr_at(199, 200) < 1.0
     assert TrainingConfig(lr=1.0).lr_at(1599, 1600) < 1e-5
@@ -257,7 +257,7 @@ def test_tensorboard_files_are_written(text_file, tmp_path):
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from boosted_attention.names import InputError
+from boosted_attention.validation import InputError
 from tests.train.driver import small_trainer
 run = small_trainer(Path(sys.argv[1]), Path(sys.argv[2]))
 class Limit:
@@ -347,7 +347,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("arm", arms if metafunc.config.getoption("--full") else arms[:1])
 
 
-def test_the_mini_preset_learns_in_200_steps(arm, tmp_path):
+def test_the_mini_recipe_learns_in_200_steps(arm, tmp_path):
     """On the standard library, as ``boosted-attention train --steps 200`` does."""
     config = replace(
         MINI,

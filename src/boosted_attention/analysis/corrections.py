@@ -44,7 +44,7 @@ def corrections(
             kind: [example(model, against, rows[n], t, losses[n, t], vocabulary) for n, t in places]
             for kind, places in chosen.items()
         },
-    }  # fmt: skip
+    }
 
 
 def extremes(gain: Tensor) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ from boosted_attention.analysis.importance import importance
 from boosted_attention.analysis.specialisation import SpecialisationStudy
 from boosted_attention.analysis.survey import Progress, rounded, survey
 from boosted_attention.attention.trace import traced_layers
-from boosted_attention.names import InputError
+from boosted_attention.validation import InputError
 
 # Roughly what part of the time each takes.
 SHARES = {"survey": 0.2, "against": 0.1, "importance": 0.1, "corrections": 0.1, "hull": 0.35, "hull against": 0.15}

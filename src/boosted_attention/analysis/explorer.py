@@ -50,11 +50,7 @@ def one(model: nn.Module, row: Tensor, vocabulary: Sequence[str]) -> dict[str, A
                 }
             )
         layers.append(rounds)
-    return {
-        "loss": losses.tolist(),
-        "top": [top_predictions(at, vocabulary) for at in logits],
-        "layers": layers,
-    }
+    return {"loss": losses.tolist(), "top": [top_predictions(at, vocabulary) for at in logits], "layers": layers}
 
 
 def pack(weights: Tensor) -> str:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from boosted_attention.analysis.survey import Progress
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.trace import RoundTrace, capture, traced_layers
-from boosted_attention.names import require
+from boosted_attention.validation import require
 
 PAIRS = 600  # (position, head) pairs per layer, as in the paper
 SEQUENCES = 30  # they are drawn from

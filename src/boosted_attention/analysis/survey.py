@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from boosted_attention.attention.trace import LayerTrace, capture
-from boosted_attention.names import require
+from boosted_attention.validation import require
 
 Progress = Callable[[float], None]
 

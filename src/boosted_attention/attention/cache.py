@@ -12,7 +12,7 @@ from collections.abc import Hashable
 import torch
 from torch import Tensor
 
-from boosted_attention.names import is_count, require
+from boosted_attention.validation import is_count, require
 
 
 class LayerCache:

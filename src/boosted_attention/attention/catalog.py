@@ -10,7 +10,7 @@ from boosted_attention.attention.gated import GatedAttention
 from boosted_attention.attention.hopfield import HopfieldAttention
 from boosted_attention.attention.layer import AttentionLayer, BoostedAttention, StandardAttention
 from boosted_attention.attention.twicing import TwicingAttention
-from boosted_attention.names import nearest, require, require_choice
+from boosted_attention.validation import nearest, require, require_choice
 
 
 class Entry(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, TypeGuard
 
 from boosted_attention.attention.gates import GATES
 from boosted_attention.attention.residuals import RESIDUALS
-from boosted_attention.names import is_count, nearest, require, require_choice
+from boosted_attention.validation import is_count, nearest, require, require_choice
 
 KV_SOURCES = ("residual", "input", "shared")
 SPACES = ("heads", "output")

@@ -22,7 +22,7 @@ from boosted_attention.attention.config import CommonOptions, LayerConfig, commo
 from boosted_attention.attention.kernels import fused
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner, merge_heads, split_heads
-from boosted_attention.names import require
+from boosted_attention.validation import require
 
 
 def lambda_init(layer_index: int) -> float:

@@ -29,7 +29,7 @@ from boosted_attention.attention.kernels import explicit, full_precision, repeat
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners import LEARNERS, Angles, RoundCall, SoftmaxLearner, merge_heads
 from boosted_attention.attention.rotary import rotate
-from boosted_attention.names import is_count, require
+from boosted_attention.validation import is_count, require
 
 
 class EquilibriumLearner(SoftmaxLearner):

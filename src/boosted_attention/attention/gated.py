@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from boosted_attention.attention.config import CommonOptions, LayerConfig, common_options
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner
-from boosted_attention.names import require_choice
+from boosted_attention.validation import require_choice
 
 
 class GatedLearner(SoftmaxLearner):

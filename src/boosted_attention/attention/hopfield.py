@@ -18,7 +18,7 @@ from boosted_attention.attention.config import CommonOptions, LayerConfig, commo
 from boosted_attention.attention.kernels import inside_transform
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner, merge_heads
-from boosted_attention.names import is_count, require
+from boosted_attention.validation import is_count, require
 
 
 def iterate(step: Callable[[Tensor], Tensor], z: Tensor, n_steps: int, tol: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -17,7 +17,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.nn import functional
 
 from boosted_attention.attention.masks import Mask, causal_mask
-from boosted_attention.names import require_choice
+from boosted_attention.validation import require_choice
 
 Map = Callable[[Tensor], Tensor]  # values (B, H_kv or H, S, dv) -> outputs (B, H, T, dv)
 Kernel = Callable[[Tensor, Tensor, Mask, float, float], tuple[Map, Tensor | None]]

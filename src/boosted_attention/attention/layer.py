@@ -18,7 +18,7 @@ from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLea
 from boosted_attention.attention.masks import build_mask
 from boosted_attention.attention.residuals import RESIDUALS
 from boosted_attention.attention.trace import LayerTrace, Traced
-from boosted_attention.names import require, require_choice
+from boosted_attention.validation import require, require_choice
 
 Memory = Tensor | tuple[Tensor, Tensor]
 

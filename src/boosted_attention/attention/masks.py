@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from boosted_attention.names import require
+from boosted_attention.validation import require
 
 
 class Mask(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from boosted_attention.attention.config import LayerConfig
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.trace import LayerTrace
-from boosted_attention.names import require
+from boosted_attention.validation import require
 
 
 class NotATensor:

@@ -16,7 +16,7 @@ from boosted_attention.attention.checks import (
     causality_violation,
     sample_call,
 )
-from boosted_attention.names import InputError, require
+from boosted_attention.validation import InputError, require
 
 FLOAT32_CACHE_BOUND = 1e-4  # where a device has no float64, chunked and full passes may round differently
 D_MODEL, N_HEADS, BATCH = 32, 4, 2

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from torch import nn
 
 from boosted_attention.attention.trace import traced_layers
-from boosted_attention.names import is_count, nearest, require
+from boosted_attention.validation import is_count, nearest, require
 
 
 @contextmanager

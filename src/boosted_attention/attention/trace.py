@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from boosted_attention.names import require
+from boosted_attention.validation import require
 
 
 class RoundTrace:

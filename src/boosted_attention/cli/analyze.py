@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from boosted_attention.names import is_count, require
+from boosted_attention.validation import is_count, require
 
 
 def run(
@@ -75,16 +75,23 @@ def run(
     with Progress(console=live, transient=True, disable=not live.is_terminal) as bar:
         task = bar.add_task(f"analysing {folder.name}", total=1.0)
         found = examine(
-            mine.model, rows, mine.tokenizer.vocabulary(), against=None if theirs is None else theirs.model,
-            pairs=pairs, progress=lambda fraction: bar.update(task, completed=fraction),
-        )  # fmt: skip
+            mine.model,
+            rows,
+            mine.tokenizer.vocabulary(),
+            against=None if theirs is None else theirs.model,
+            pairs=pairs,
+            progress=lambda fraction: bar.update(task, completed=fraction),
+        )
     found["training"] = dynamics_of(folder)
     called = names_of(mine, theirs)
     about = {
-        "Run": mine.folder.name, "Against": "nothing" if theirs is None else theirs.folder.name,
-        "Step": str(mine.step), "Corpus": corpus or mine.config.data.corpus, "Data": data.fingerprint,
+        "Run": mine.folder.name,
+        "Against": "nothing" if theirs is None else theirs.folder.name,
+        "Step": str(mine.step),
+        "Corpus": corpus or mine.config.data.corpus,
+        "Data": data.fingerprint,
         "Versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
-    }  # fmt: skip
+    }
     configuration = {"model": mine.config.to_dict(), "against": None if theirs is None else theirs.config.to_dict()}
     out.mkdir(parents=True, exist_ok=True)
     page = analysis_page(found, called, about, configuration)

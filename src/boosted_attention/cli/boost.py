@@ -6,14 +6,7 @@ from pathlib import Path
 
 
 def run(
-    model: Path,
-    out: Path,
-    /,
-    *,
-    n_rounds: int = 2,
-    gate: str = "vector",
-    layers: str = "all",
-    init: str = "copy",
+    model: Path, out: Path, /, *, n_rounds: int = 2, gate: str = "vector", layers: str = "all", init: str = "copy"
 ) -> int:
     """Boost a pretrained decoder of transformers: OUT is the same model with correction rounds that do nothing yet.
 
@@ -31,9 +24,9 @@ def run(
         init: where a correction's queries and keys start: copy or random.
     """
     from boosted_attention.files import require_folder
-    from boosted_attention.names import require
     from boosted_attention.pretrained.conversion import boost
     from boosted_attention.pretrained.finetune import copy_tokenizer, load, quietly, require_model_folder
+    from boosted_attention.validation import require
 
     require_model_folder(model)
     require(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boosted_attention.names import require, require_choice
+from boosted_attention.validation import require, require_choice
 
 
 def run(attention: tuple[str, ...] = (), /, *, device: str = "cpu", length: int = 33, seed: int = 0) -> int:

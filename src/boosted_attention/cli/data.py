@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boosted_attention.names import require
+from boosted_attention.validation import require
 
 
 def run(
@@ -43,9 +43,14 @@ def run(
 
     require(vocab_size > 1, f"--vocab-size {vocab_size} must be at least 2")
     config = DataConfig(
-        corpus=corpus, tokenizer=tokenizer, validation=validation, test=test, held_out=held_out, field=field,
+        corpus=corpus,
+        tokenizer=tokenizer,
+        validation=validation,
+        test=test,
+        held_out=held_out,
+        field=field,
         data_root=data_root,
-    )  # fmt: skip
+    )
     data = prepared(config, vocab_size, Console(stderr=True))
     title = f"{corpus}: {data.tokenizer.vocab_size} tokens of kind {tokenizer!r}, data {data.fingerprint}"
     table = Table(title=Text(title))

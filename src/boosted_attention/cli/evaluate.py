@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from boosted_attention.names import require_choice
+from boosted_attention.validation import require_choice
 
 
 def run(
@@ -60,10 +60,14 @@ def run(
     with Progress(console=live, transient=True, disable=not live.is_terminal) as bar:
         task = bar.add_task(f"evaluating {split}", total=1.0)
         found = evaluate(
-            trained.model, data.splits[split], byte_lengths=trained.tokenizer.byte_lengths(),
-            stride=stride, batch_size=rows, protocol=protocol,
+            trained.model,
+            data.splits[split],
+            byte_lengths=trained.tokenizer.byte_lengths(),
+            stride=stride,
+            batch_size=rows,
+            protocol=protocol,
             progress=lambda fraction: bar.update(task, completed=fraction),
-        )  # fmt: skip
+        )
     if json:
         print(codec.dumps({**asdict(found), "perplexity": found.perplexity, "step": trained.step, "split": split}))
         return 0
@@ -71,6 +75,8 @@ def run(
     Console().print(
         f"{split}, step {trained.step}: loss {found.loss:.4f}, perplexity {found.perplexity:.3f}{bits} "
         f"over {found.tokens:,} tokens",
-        markup=False, highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
     return 0

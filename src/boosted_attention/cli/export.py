@@ -19,10 +19,10 @@ def run(folder: Path, out: Path, /, *, checkpoint: str = "best") -> int:
         checkpoint: best or last.
     """
     from boosted_attention.files import require_folder
-    from boosted_attention.names import require
     from boosted_attention.pretrained.finetune import FinetunedModel, copy_tokenizer, quietly
     from boosted_attention.pretrained.native import to_transformers, tokenizer_to_transformers
     from boosted_attention.train.folder import load_run
+    from boosted_attention.validation import require
 
     require(
         not out.exists() or (out.is_dir() and not any(out.iterdir())), f"{out} is not an empty folder; give another"

@@ -56,9 +56,9 @@ def run(
 
     from boosted_attention.cli.train import Options, absolute
     from boosted_attention.cli.train import train as run_training
-    from boosted_attention.names import require
     from boosted_attention.pretrained.finetune import FinetuneConfig, require_model_folder
     from boosted_attention.train.folder import RunConfig
+    from boosted_attention.validation import require
 
     require_model_folder(model)
     tokenizer = model / "tokenizer.json"
@@ -71,7 +71,11 @@ def run(
     )
     place = out or Path("runs") / f"{model.name}-{train}-{training.seed}"
     options = Options(
-        resume=resume, device=device, checkpoint_every=checkpoint_every, tensorboard=tensorboard, parallel=parallel,
+        resume=resume,
+        device=device,
+        checkpoint_every=checkpoint_every,
+        tensorboard=tensorboard,
+        parallel=parallel,
         checkpoint_activations=checkpoint_activations,
-    )  # fmt: skip
+    )
     return run_training(config, place, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from boosted_attention.names import require
+from boosted_attention.validation import require
 
 
 def run(

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from boosted_attention.names import InputError, nearest
+from boosted_attention.validation import InputError, nearest
 
 PROGRAM = "boosted-attention"
 COMMANDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def run(
-    preset_or_config: tuple[str, ...],
+    recipe_or_config: tuple[str, ...],
     /,
     *,
     tokens: int | None = None,
@@ -21,7 +21,7 @@ def run(
     Example: boosted-attention plan gpt-125m --tokens 2500000000 --devices 8 --device-tflops 150 --device-memory 80
 
     Args:
-        preset_or_config: a preset of ``train``, a run's folder, or a config.json; several give a line for each model.
+        recipe_or_config: a recipe of ``train``, a run's folder, or a config.json; several give a line for each model.
         tokens: to train on; 20 per parameter by default.
         devices: that train one model together.
         device_tflops: TFLOP/s that a device sustains in training.
@@ -34,22 +34,22 @@ def run(
     from rich.table import Table
 
     from boosted_attention.lab import scaling
-    from boosted_attention.names import require
-    from boosted_attention.train.presets import PRESETS
+    from boosted_attention.train.recipes import RECIPES
+    from boosted_attention.validation import require
 
-    require(bool(preset_or_config), f"PRESET_OR_CONFIG is missing; presets: {', '.join(PRESETS)}")
+    require(bool(recipe_or_config), f"RECIPE_OR_CONFIG is missing; recipes: {', '.join(RECIPES)}")
     cluster = scaling.Cluster(
         devices=devices, tflops=device_tflops, memory=device_memory * 1e9, per_node=devices_per_node
     )
-    planned = [arm for name in preset_or_config for arm in scaling.arms(name, tokens, cluster)]
-    alone = len(preset_or_config) == 1
+    planned = [arm for name in recipe_or_config for arm in scaling.arms(name, tokens, cluster)]
+    alone = len(recipe_or_config) == 1
     headings = [arm.name for arm in planned] if alone else scaling.OVERVIEW
     table = scaling.rows(planned) if alone else scaling.overview(planned)
     console = Console(soft_wrap=True)
     if markdown:
         console.print(scaling.markdown(headings, table), markup=False, highlight=False)
     else:
-        shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), title=f"{', '.join(preset_or_config)} on {devices} devices")
+        shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), title=f"{', '.join(recipe_or_config)} on {devices} devices")
         shown.add_column("", no_wrap=True)
         for heading in headings:
             shown.add_column(heading, justify="right")

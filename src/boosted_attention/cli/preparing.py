@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
-from boosted_attention.names import require
 from boosted_attention.train.folder import TrainedRun, require_same_tokens
+from boosted_attention.validation import require
 
 
 def prepared(config: DataConfig, vocab_size: int, console: Console) -> TokenData:

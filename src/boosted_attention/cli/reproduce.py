@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from boosted_attention.names import is_count, require, require_choice
+from boosted_attention.validation import is_count, require, require_choice
 
 
 def run(

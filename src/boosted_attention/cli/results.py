@@ -19,7 +19,7 @@ def run(folder: Path = Path("results"), /, *, readme: Path | None = None) -> int
 
     from boosted_attention.files import write_atomically
     from boosted_attention.lab.shipped import into, shipped
-    from boosted_attention.names import require
+    from boosted_attention.validation import require
 
     block = shipped(folder)
     if readme is None:

@@ -15,18 +15,18 @@ import tyro
 
 from boosted_attention.data.tokens import DataConfig
 from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.names import require
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig
-from boosted_attention.train.presets import PRESETS, find_preset
+from boosted_attention.train.recipes import RECIPES, find_recipe
+from boosted_attention.validation import require
 
 if TYPE_CHECKING:
     from boosted_attention.train.parallel import Parallel
 
 
 def prepare(args: Sequence[str]) -> Callable[..., int]:
-    """The command with the chosen preset's values as its defaults, so that --help shows them."""
-    chosen = find_preset(value_of(args, "--preset") or "mini")
+    """The command with the chosen recipe's values as its defaults, so that --help shows them."""
+    chosen = find_recipe(value_of(args, "--recipe") or "mini")
     given = {name: value_of(args, name) is not None for name in ("--steps", "--epochs")}
     require(not all(given.values()), "--steps and --epochs exclude each other")
     if given["--steps"]:
@@ -34,7 +34,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
 
     def run(
         *,
-        preset: str = "mini",
+        recipe: str = "mini",
         out: Path | None = None,
         resume: bool = False,
         device: str = "cpu",
@@ -47,7 +47,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         training: Annotated[TrainingConfig, tyro.conf.OmitArgPrefixes] = chosen.training,
         data: Annotated[DataConfig, tyro.conf.OmitArgPrefixes] = chosen.data,
     ) -> int:
-        """Train a language model. Without options: the mini preset, boosted, on Python's standard library.
+        """Train a language model. Without options: the mini recipe, boosted, on Python's standard library.
 
         The run's folder holds its configuration, metrics.jsonl, checkpoints and, at the end, result.json. A run that
         was stopped or killed goes on with --resume exactly as if nothing had happened. Several processes train one
@@ -57,8 +57,8 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         Example: torchrun --nproc-per-node 4 -m boosted_attention train --parallel fsdp --device cuda
 
         Args:
-            preset: where all values start from: {presets}.
-            out: folder of the run; runs/PRESET-ATTENTION-CORPUS-SEED by default.
+            recipe: where all values start from: {recipes}.
+            out: folder of the run; runs/RECIPE-ATTENTION-CORPUS-SEED by default.
             resume: go on from the last checkpoint in --out; a run that has not begun begins.
             device: cpu, cuda or mps.
             checkpoint_every: steps between checkpoints.
@@ -70,13 +70,17 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         of_layer = {**model.attention_options, **dict(map(parse_option, attention_options))}
         config = RunConfig(model=replace(model, attention_options=of_layer), training=training, data=absolute(data))
         options = Options(
-            resume=resume, device=device, checkpoint_every=checkpoint_every, tensorboard=tensorboard,
-            parallel=parallel, checkpoint_activations=checkpoint_activations,
-        )  # fmt: skip
-        return train(config, out or default_folder(preset, config), options)
+            resume=resume,
+            device=device,
+            checkpoint_every=checkpoint_every,
+            tensorboard=tensorboard,
+            parallel=parallel,
+            checkpoint_activations=checkpoint_activations,
+        )
+        return train(config, out or default_folder(recipe, config), options)
 
     assert run.__doc__ is not None
-    run.__doc__ = run.__doc__.replace("{presets}", ", ".join(PRESETS))
+    run.__doc__ = run.__doc__.replace("{recipes}", ", ".join(RECIPES))
     return run
 
 
@@ -113,9 +117,9 @@ def parse_option(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def default_folder(preset: str, config: RunConfig) -> Path:
+def default_folder(recipe: str, config: RunConfig) -> Path:
     corpus = re.sub(r"[^\w.-]+", "-", config.data.corpus).strip("-.")
-    return Path("runs") / f"{preset}-{config.model.attention}-{corpus}-{config.training.seed}"
+    return Path("runs") / f"{recipe}-{config.model.attention}-{corpus}-{config.training.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +192,8 @@ def train_together(config: RunConfig, folder: Path, options: Options, parallel: 
     bits = "" if test["bits_per_byte"] is None else f", {test['bits_per_byte']:.3f} bits per byte"
     Console(quiet=not parallel.main).print(
         f"test perplexity {test['perplexity']:.2f} over {test['tokens']:,} tokens{bits}; everything is in {folder}",
-        markup=False, highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
     return 0

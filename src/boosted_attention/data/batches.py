@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from boosted_attention.names import require, require_choice
+from boosted_attention.validation import require, require_choice
 
 LAYOUTS = ("windows", "rows")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from boosted_attention.data.reading import Block, is_text_file, read_blocks
-from boosted_attention.names import InputError, nearest, require
+from boosted_attention.validation import InputError, nearest, require
 
 SPLITS = ("train", "validation", "test")
 SPLIT_WORDS = {"train": "train", "valid": "validation", "val": "validation", "validation": "validation", "test": "test"}

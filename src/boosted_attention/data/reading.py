@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from boosted_attention.names import InputError, require
+from boosted_attention.validation import InputError, require
 
 BLOCK = 2**16  # characters per block, cut after a newline where there is one
 TEXT_SUFFIXES = (".txt", ".md", ".tokens", ".jsonl")

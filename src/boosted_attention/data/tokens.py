@@ -27,7 +27,7 @@ from boosted_attention.data.corpora import SPLITS, Corpus, CorpusConfig
 from boosted_attention.data.reading import Block
 from boosted_attention.data.tokenizer import KINDS, Tokenizer, build_tokenizer
 from boosted_attention.files import file_sha256
-from boosted_attention.names import InputError, require
+from boosted_attention.validation import InputError, require
 
 FORMAT = 1
 BATCH = 16  # blocks encoded at once

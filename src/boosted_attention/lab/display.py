@@ -26,9 +26,12 @@ class Display:
         self.tasks: dict[str, TaskID] = {}
         if self.console.is_terminal and runs:
             self.bars = Progress(
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"),
-                console=self.console, transient=True,
-            )  # fmt: skip
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=self.console,
+                transient=True,
+            )
             self.overall = self.bars.add_task("all runs", total=1.0, note="")
 
     def __enter__(self) -> Display:

@@ -23,13 +23,13 @@ from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run, versions
 from boosted_attention.lab.timing import step_time_ratios
 from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.names import InputError, require
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig, TrainedRun, load_run
 from boosted_attention.train.metrics import dynamics_of, read_metrics
 from boosted_attention.train.observer import Unwatched
-from boosted_attention.train.presets import find_preset
+from boosted_attention.train.recipes import find_recipe
 from boosted_attention.train.trainer import Trainer
+from boosted_attention.validation import InputError, require
 
 Arm = Mapping[str, Any]  # options of the model that differ from the preset's
 
@@ -44,21 +44,55 @@ STATED = {
 # no old result passes for a new one.
 DEFAULTS: dict[type, dict[str, Any]] = {
     LanguageModelConfig: {
-        "vocab_size": 2048, "d_model": 64, "n_layers": 4, "n_heads": 4, "n_kv_heads": None, "max_len": 128,
-        "attention": "boosted", "attention_options": {}, "boosted_layers": "all", "norm": "pre",
-        "norm_kind": "layernorm", "positions": "learned", "rope_theta": 10_000.0, "ffn_multiple": 4.0, "dropout": 0.0,
-        "tie_weights": True, "init": "normal",
+        "vocab_size": 2048,
+        "d_model": 64,
+        "n_layers": 4,
+        "n_heads": 4,
+        "n_kv_heads": None,
+        "max_len": 128,
+        "attention": "boosted",
+        "attention_options": {},
+        "boosted_layers": "all",
+        "norm": "pre",
+        "norm_kind": "layernorm",
+        "positions": "learned",
+        "rope_theta": 10_000.0,
+        "ffn_multiple": 4.0,
+        "dropout": 0.0,
+        "tie_weights": True,
+        "init": "normal",
     },
     TrainingConfig: {
-        "steps": 1600, "epochs": None, "batch_size": 32, "accumulate": 1, "layout": "windows", "lr": 1e-3,
-        "warmup": None, "horizon": 1600, "weight_decay": 0.01, "beta2": 0.999, "clip": 1.0, "eval_every": 200,
-        "eval_unit": "steps", "protocol": "full", "precision": "float32", "compile": False, "seed": 0,
+        "steps": 1600,
+        "epochs": None,
+        "batch_size": 32,
+        "accumulate": 1,
+        "layout": "windows",
+        "lr": 1e-3,
+        "warmup": None,
+        "horizon": 1600,
+        "weight_decay": 0.01,
+        "beta2": 0.999,
+        "clip": 1.0,
+        "eval_every": 200,
+        "eval_unit": "steps",
+        "protocol": "full",
+        "precision": "float32",
+        "compile": False,
+        "seed": 0,
     },
     DataConfig: {
-        "corpus": "stdlib", "validation": None, "test": None, "held_out": 0.1, "field": "text", "data_root": None,
-        "tokenizer": "bpe", "train_tokens": None, "held_out_tokens": None,
+        "corpus": "stdlib",
+        "validation": None,
+        "test": None,
+        "held_out": 0.1,
+        "field": "text",
+        "data_root": None,
+        "tokenizer": "bpe",
+        "train_tokens": None,
+        "held_out_tokens": None,
     },
-}  # fmt: skip
+}
 DEVICE = "BOOSTED_ATTENTION_DEVICE"  # in the environment, which the runs' processes inherit; no part of a result's name
 CORE_FLOPS = 3e10  # per second and core, for a rough time; measured on small models
 
@@ -69,7 +103,7 @@ TIME_TOLERANCE = 0.15  # widths come in steps, and a shared machine is not a sto
 def recipe(preset: Preset) -> RunConfig:
     """The preset's model, training and data."""
     text = preset.text
-    base = find_preset(text.recipe)
+    base = find_recipe(text.recipe)
     model = replace(base.model, **text.model)
     training, data = replace(base.training, **text.training), replace(base.data, **text.data)
     return RunConfig(model=model, training=training, data=data)
@@ -88,9 +122,13 @@ def text_run(preset: Preset, corpus: str, arm: Arm, seed: int, name: str, *, ste
         share = steps / planned_steps(base.model, base.training, base.data)
         every = max(1, steps // 8)
         training = replace(
-            training, steps=steps, epochs=None, horizon=round(training.horizon * share), eval_every=every,
+            training,
+            steps=steps,
+            epochs=None,
+            horizon=round(training.horizon * share),
+            eval_every=every,
             eval_unit="steps",
-        )  # fmt: skip
+        )
     return Run(
         work=f"{__name__}:train_model",
         config={"model": stated(model), "training": stated(training), "data": stated(data)},
@@ -120,9 +158,12 @@ def derived_run(
     """A model that another run's result decides upon."""
     run = text_run(preset, corpus, {}, seed, name)
     return Run(
-        work=f"{__name__}:{work}", config={**run.config, **options}, after=(after.key,), label=run.label,
+        work=f"{__name__}:{work}",
+        config={**run.config, **options},
+        after=(after.key,),
+        label=run.label,
         seconds=run.seconds,
-    )  # fmt: skip
+    )
 
 
 def analysis_run(preset: Preset, corpus: str, arm: Arm, against: Arm, seed: int) -> Run:
@@ -341,7 +382,12 @@ def analyse_models(
     tokens = prepare(DataConfig(**model["data"]), mine.config.model.vocab_size)
     rows = draw_rows(tokens.splits["test"], mine.config.model.max_len, sequences)
     found = examine(
-        mine.model, rows, mine.tokenizer.vocabulary(), against=theirs.model, pairs=pairs, with_explorer=with_explorer,
+        mine.model,
+        rows,
+        mine.tokenizer.vocabulary(),
+        against=theirs.model,
+        pairs=pairs,
+        with_explorer=with_explorer,
         progress=progress,
-    )  # fmt: skip
+    )
     return {**found, "training": dynamics_of(mine.folder), "data": tokens.fingerprint}

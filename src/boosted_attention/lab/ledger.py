@@ -62,9 +62,10 @@ def as_terminal(ledger: Sequence[Judged]) -> RichTable:
         numbers = {"ours: ": shown(judged), "paper: ": claim.paper, "scale: ": scale(judged)}
         below = "; ".join(f"{what}{value}" for what, value in numbers.items() if value)
         table.add_row(
-            section(judged), f"{escape(claim.sentence)}\n[dim]{escape(below)}[/dim]",
+            section(judged),
+            f"{escape(claim.sentence)}\n[dim]{escape(below)}[/dim]",
             f"[{colour}]{judged.verdict}[/{colour}]",
-        )  # fmt: skip
+        )
     return table
 
 

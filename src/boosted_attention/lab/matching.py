@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.names import InputError, require_choice
+from boosted_attention.validation import InputError, require_choice
 
 Cost = Callable[[LanguageModelConfig], float]
 

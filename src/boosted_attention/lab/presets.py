@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from boosted_attention.names import is_count, require, require_choice
+from boosted_attention.validation import is_count, require, require_choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,13 @@ SYNTHETIC = {"seeds": 8, "long_seeds": 4, "steps": 150, "long_steps": 3000, "tes
 
 PRESETS = {
     "smoke": Preset(
-        name="smoke", seeds=2, long_seeds=2, steps=2, long_steps=3, test_size=300, map_size=100,
+        name="smoke",
+        seeds=2,
+        long_seeds=2,
+        steps=2,
+        long_steps=3,
+        test_size=300,
+        map_size=100,
         text=TextPreset(
             model={"vocab_size": 300, "d_model": 16, "n_layers": 4, "n_heads": 2, "max_len": 16},
             training={"steps": 3, "batch_size": 4, "eval_every": 1},
@@ -71,15 +77,17 @@ PRESETS = {
         ),
     ),
     "quick": Preset(
-        name="quick", **SYNTHETIC,
+        name="quick",
+        **SYNTHETIC,
         text=TextPreset(training={"steps": 150, "eval_every": 50}, data={"held_out_tokens": 65_536}),
     ),
     "cpu": Preset(name="cpu", **SYNTHETIC, text=TextPreset(seeds=(42, 123, 7))),
     "paper": Preset(
-        name="paper", **{**SYNTHETIC, "seeds": 30, "long_seeds": 30, "map_size": 20_000},
+        name="paper",
+        **{**SYNTHETIC, "seeds": 30, "long_seeds": 30, "map_size": 20_000},
         text=TextPreset(recipe="paper-small", corpora=("wikitext-103", "openwebtext")),
     ),
-}  # fmt: skip
+}
 
 
 def preset(name: str, seeds: int | None = None, corpora: Sequence[str] = ()) -> Preset:

@@ -22,9 +22,9 @@ from boosted_attention.lab.matching import matched
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.loss import bytes_of_chunk
 from boosted_attention.model.memory import Memory
-from boosted_attention.names import InputError, is_count, require, require_choice
 from boosted_attention.train.folder import RunConfig
-from boosted_attention.train.presets import PRESETS
+from boosted_attention.train.recipes import RECIPES
+from boosted_attention.validation import InputError, is_count, require, require_choice
 
 FILLED = 0.9  # of a device's memory: kernels and fragmentation need the rest
 TOKENS_PER_PARAMETER = 20  # the paper's; Hoffmann et al., "Training Compute-Optimal Large Language Models", 2022
@@ -57,7 +57,7 @@ class Arm:
     """One model of a comparison, trained on as many tokens as the others."""
 
     name: str
-    source: str  # the preset or configuration it came from
+    source: str  # the recipe or configuration it came from
     recipe: RunConfig
     tokens: int
     cluster: Cluster
@@ -163,8 +163,8 @@ class Arm:
         if layout is None:
             return ""
         kind, recomputed, accumulate = layout
-        base = PRESETS.get(self.source, PRESETS["mini"])
-        words = ["--preset", self.source] if self.source in PRESETS else []
+        base = RECIPES.get(self.source, RECIPES["mini"])
+        words = ["--recipe", self.source] if self.source in RECIPES else []
         for ours, theirs in zip(parts_of(self.recipe), parts_of(base), strict=True):
             for option, value in ours.items():
                 if value != theirs[option] and option not in ("steps", "epochs", "accumulate", "attention_options"):
@@ -193,12 +193,12 @@ def parts_of(recipe: RunConfig) -> tuple[dict[str, Any], ...]:
 
 
 def find_recipe(name: str) -> RunConfig:
-    """A preset, or a configuration: config.json of a run, or its folder."""
-    if name in PRESETS:
-        return PRESETS[name]
+    """A recipe, or a configuration: config.json of a run, or its folder."""
+    if name in RECIPES:
+        return RECIPES[name]
     path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
     if not path.is_file():
-        require_choice("PRESET_OR_CONFIG", name, PRESETS)
+        require_choice("RECIPE_OR_CONFIG", name, RECIPES)
     try:
         config = RunConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -318,5 +318,11 @@ def overview(planned: Sequence[Arm]) -> dict[str, list[str]]:
 
 
 OVERVIEW = [
-    "parameters (M)", "MFLOPs per token", "tokens (G)", "training FLOPs", "rows that fit (ddp)", "days", "device-hours",
-]  # fmt: skip
+    "parameters (M)",
+    "MFLOPs per token",
+    "tokens (G)",
+    "training FLOPs",
+    "rows that fit (ddp)",
+    "days",
+    "device-hours",
+]

@@ -11,8 +11,8 @@ from pathlib import Path
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
 from boosted_attention.lab.table import Table, interval, render
-from boosted_attention.names import require
 from boosted_attention.statistics import Estimate
+from boosted_attention.validation import require
 
 BEGIN, END = "<!-- results -->\n", "<!-- /results -->\n"
 SOURCES = ("lm-controls", "lm-main")  # the first that is there gives the table

@@ -18,7 +18,7 @@ from typing import Any
 from boosted_attention.files import write_atomically
 from boosted_attention.lab.runner import work
 from boosted_attention.lab.runs import Run
-from boosted_attention.names import InputError, is_count, require
+from boosted_attention.validation import InputError, is_count, require
 
 POLL = 1.0  # seconds between questions to the queue
 AT_ONCE = 1000  # jobs in the queue, unless --workers says otherwise

@@ -101,9 +101,10 @@ def render(table: Table) -> str:
             "ours": [interval(c.difference, table.precision) for c in table.comparisons],
             "p (Holm)": ["" if c.p_holm is None else f"{c.p_holm:.2g}" for c in table.comparisons],
             "paper": ["" if c.paper is None else f"{c.paper:+.3g}" for c in table.comparisons],
-            "seeds the paper's effect needs": ["" if c.seeds_needed is None else str(c.seeds_needed)
-                                               for c in table.comparisons],
-        }  # fmt: skip
+            "seeds the paper's effect needs": [
+                "" if c.seeds_needed is None else str(c.seeds_needed) for c in table.comparisons
+            ],
+        }
         columns = {name: cells for name, cells in columns.items() if any(cells)}
         lines += ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
         lines += ["| " + " | ".join(cells) + " |" for cells in zip(*columns.values(), strict=True)]

@@ -21,10 +21,7 @@ def step_time_ratios(
 
 
 def step_seconds(
-    models: Mapping[str, Any],
-    batch_size: int,
-    repeats: int,
-    progress: Callable[[float], None] = lambda fraction: None,
+    models: Mapping[str, Any], batch_size: int, repeats: int, progress: Callable[[float], None] = lambda fraction: None
 ) -> dict[str, list[float]]:
     """Times of training steps, one of each model in turn."""
     steps = {name: training_step(config, batch_size) for name, config in models.items()}

@@ -19,12 +19,12 @@ from boosted_attention.lab.language import Reporter
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.timing import ratios_to_first, step_seconds
-from boosted_attention.names import require
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.evaluation import evaluate
 from boosted_attention.train.folder import RunConfig, load_run
 from boosted_attention.train.metrics import read_metrics
 from boosted_attention.train.trainer import Trainer
+from boosted_attention.validation import require
 
 MODEL = "BOOSTED_ATTENTION_MODEL"  # in the environment: where the model lies, which is no part of a result
 TINY = {"name": "a tiny random Llama", "weights": ""}  # unless another is named
@@ -126,9 +126,15 @@ def base_folder(model: Mapping[str, str], place: Path) -> str:
         if not (place / "model" / "config.json").exists():
             torch.manual_seed(0)
             config = LlamaConfig(
-                vocab_size=tokenizer.vocab_size, hidden_size=32, intermediate_size=64, num_hidden_layers=3,
-                num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=2048, tie_word_embeddings=True,
-            )  # fmt: skip
+                vocab_size=tokenizer.vocab_size,
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                max_position_embeddings=2048,
+                tie_word_embeddings=True,
+            )
             with quietly():
                 LlamaForCausalLM(config).save_pretrained(place / "model")
             tokenizer.save(place / "model" / "tokenizer.json")
@@ -152,11 +158,16 @@ def tune_model(
     config = RunConfig(
         model=arm_model(base, arm, size["max_len"], tokens.tokenizer.vocab_size),
         training=TrainingConfig(
-            steps=size["steps"], batch_size=size["batch_size"], lr=arm["lr"], horizon=0, weight_decay=0.0,
-            eval_every=max(1, size["steps"] // 4), seed=seed,
+            steps=size["steps"],
+            batch_size=size["batch_size"],
+            lr=arm["lr"],
+            horizon=0,
+            weight_decay=0.0,
+            eval_every=max(1, size["steps"] // 4),
+            seed=seed,
         ),
         data=data_config(base, corpus, size["held_out"]),
-    )  # fmt: skip
+    )
     trainer = Trainer(
         folder=folder / "training", config=config, data=tokens, checkpoint_every=25, observer=Reporter(progress)
     )

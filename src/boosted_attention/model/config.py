@@ -15,7 +15,7 @@ from torch import nn
 from boosted_attention.attention.catalog import CATALOG
 from boosted_attention.attention.config import divisors, is_number
 from boosted_attention.attention.learners import SoftmaxLearner
-from boosted_attention.names import InputError, is_count, nearest, require, require_choice
+from boosted_attention.validation import InputError, is_count, nearest, require, require_choice
 
 if TYPE_CHECKING:
     from boosted_attention.model.language_model import LanguageModel
@@ -29,7 +29,7 @@ INITS = ("normal", "scaled")
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelConfig:
-    """A decoder language model; the defaults are the ``mini`` preset's."""
+    """A decoder language model; the defaults are the ``mini`` recipe's."""
 
     vocab_size: int = 2048
     """Tokens the model knows."""

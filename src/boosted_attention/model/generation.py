@@ -16,7 +16,7 @@ from torch import Tensor
 
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.attention.config import is_number
-from boosted_attention.names import is_count, require
+from boosted_attention.validation import is_count, require
 
 if TYPE_CHECKING:
     from boosted_attention.model.language_model import LanguageModel

@@ -18,7 +18,7 @@ from boosted_attention.attention.masks import padding_mask
 from boosted_attention.model.blocks import NORM_CLASSES, Block, FeedForward
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.loss import chunked_loss, token_losses
-from boosted_attention.names import require, require_choice
+from boosted_attention.validation import require, require_choice
 
 INIT_STD = 0.02
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.names import InputError, require
+from boosted_attention.validation import InputError, require
 
 if TYPE_CHECKING:
     from boosted_attention.model.language_model import LanguageModel

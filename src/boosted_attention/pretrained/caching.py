@@ -13,7 +13,7 @@ from typing import Any
 from transformers import cache_utils
 from transformers.cache_utils import Cache
 
-from boosted_attention.names import InputError
+from boosted_attention.validation import InputError
 
 # How to make another layer of the same kind.
 KINDS: dict[type, Callable[[Any], Any]] = {

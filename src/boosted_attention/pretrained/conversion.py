@@ -18,9 +18,9 @@ from transformers import PreTrainedModel
 
 from boosted_attention.attention.gates import GATES
 from boosted_attention.model.config import layer_indices
-from boosted_attention.names import is_count, require, require_choice
 from boosted_attention.pretrained.families import find_attention, redraw, silence
 from boosted_attention.pretrained.layer import CorrectedAttention, corrected_layers
+from boosted_attention.validation import is_count, require, require_choice
 
 INITS = ("copy", "random")
 TRAINS = ("correction", "all")

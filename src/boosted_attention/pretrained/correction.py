@@ -20,10 +20,10 @@ from transformers import PreTrainedModel
 
 from boosted_attention.attention.gates import GATES
 from boosted_attention.files import write_json
-from boosted_attention.names import InputError, is_count, require
 from boosted_attention.pretrained.conversion import Stage, freeze, has_adapters, install, unboost
 from boosted_attention.pretrained.families import find_attention
 from boosted_attention.pretrained.layer import corrected_layers
+from boosted_attention.validation import InputError, is_count, require
 
 WEIGHTS, SETTINGS = "correction.safetensors", "correction.json"
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from boosted_attention.names import InputError, shortened
+from boosted_attention.validation import InputError, shortened
 
 OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj")
 NAMES = ("self_attn", "attn", "attention", "self_attention")  # of an attention module inside a decoder layer

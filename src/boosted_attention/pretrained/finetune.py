@@ -23,10 +23,10 @@ from transformers.utils import logging
 
 from boosted_attention.files import file_sha256
 from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
-from boosted_attention.names import InputError, is_count, require, require_choice, shortened
 from boosted_attention.pretrained.conversion import boost, freeze
 from boosted_attention.pretrained.families import decoder_layers
 from boosted_attention.pretrained.layer import CorrectedAttention, corrected_layers
+from boosted_attention.validation import InputError, is_count, require, require_choice, shortened
 
 TRAINS = ("correction", "all", "lora")
 LENGTH = 512  # tokens per row, where nothing else is said
@@ -207,10 +207,14 @@ class FinetunedModel(nn.Module):
         if temperature > 0:
             given |= {"do_sample": True, "temperature": temperature}
         return self.model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, pad_token_id=0,
-            eos_token_id=options.get("stop"), streamer=None if stream is None else Streamer(stream),
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_new_tokens,
+            pad_token_id=0,
+            eos_token_id=options.get("stop"),
+            streamer=None if stream is None else Streamer(stream),
             **{"do_sample": False, **given},
-        )  # fmt: skip
+        )
 
 
 class Streamer:
@@ -313,10 +317,7 @@ def load(folder: str | Path, dtype: torch.dtype | str = "auto") -> PreTrainedMod
     except Exception as error:  # whatever a model's own code raises at what the files say
         raise InputError(f"{folder} cannot be loaded as a causal language model: {first_line(error)}") from None
     missing = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})
-    require(
-        not missing,
-        f"{folder} does not hold the weights of its config.json: {shortened(missing)}",
-    )
+    require(not missing, f"{folder} does not hold the weights of its config.json: {shortened(missing)}")
     return model
 
 

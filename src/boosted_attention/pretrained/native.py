@@ -30,7 +30,7 @@ from boosted_attention.data.tokenizer import END_OF_TEXT, Tokenizer
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.model.loss import IGNORED
-from boosted_attention.names import require
+from boosted_attention.validation import require
 
 
 class BoostedAttentionConfig(PreTrainedConfig):
@@ -193,9 +193,14 @@ def from_transformers(source: BoostedAttentionForCausalLM | str | Path) -> Langu
 def tokenizer_to_transformers(tokenizer: Tokenizer, max_len: int) -> PreTrainedTokenizerFast:
     end = END_OF_TEXT if tokenizer.core.token_to_id(END_OF_TEXT) is not None else None
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.core, model_max_length=max_len, eos_token=end, bos_token=end, pad_token=end,
-        clean_up_tokenization_spaces=False, padding_side="left",
-    )  # fmt: skip
+        tokenizer_object=tokenizer.core,
+        model_max_length=max_len,
+        eos_token=end,
+        bos_token=end,
+        pad_token=end,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+    )
 
 
 AutoConfig.register(BoostedAttentionConfig.model_type, BoostedAttentionConfig, exist_ok=True)

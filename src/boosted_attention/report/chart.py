@@ -47,9 +47,14 @@ def measured(
 ) -> Series:
     """A series with the intervals of its estimates."""
     return Series(
-        name=name, x=list(x), y=[e.mean for e in estimates], low=[e.low for e in estimates],
-        high=[e.high for e in estimates], style=style, width=width,
-    )  # fmt: skip
+        name=name,
+        x=list(x),
+        y=[e.mean for e in estimates],
+        low=[e.low for e in estimates],
+        high=[e.high for e in estimates],
+        style=style,
+        width=width,
+    )
 
 
 def beside(groups: int, index: int) -> tuple[float, float]:

@@ -46,14 +46,18 @@ def draw_rounds(found: Reproduction, preset: Preset) -> Figure:
     ours = measured("ours, 95 % interval", rounds.ROUNDS, estimates)
     paper = Series(name="paper, one run", x=rounds.ROUNDS, y=rounds.PAPER, style="dashes")
     panel = Panel(
-        x_label="rounds M", y_label="accuracy (%)", series=[ours, paper],
+        x_label="rounds M",
+        y_label="accuracy (%)",
+        series=[ours, paper],
         ticks={float(m): str(m) for m in rounds.ROUNDS},
         levels={"Bayes predictor": table.quantities["accuracy | Bayes"].mean},
-    )  # fmt: skip
+    )
     return Figure(
-        name="rounds", title=f"Retrieval by rounds, {preset.steps} steps", caption="The paper's Figure 2, right.",
+        name="rounds",
+        title=f"Retrieval by rounds, {preset.steps} steps",
+        caption="The paper's Figure 2, right.",
         panels=[panel],
-    )  # fmt: skip
+    )
 
 
 def draw_budget(found: Reproduction, preset: Preset) -> Figure:
@@ -64,9 +68,12 @@ def draw_budget(found: Reproduction, preset: Preset) -> Figure:
         estimates = [table.quantities[f"{row} | M={m}"] for m in done]
         series.append(measured(row, [m + 0.05 * (i - 2) for m in done], estimates))
     panel = Panel(
-        x_label="rounds M", y_label="accuracy (%)", series=series, ticks={float(m): str(m) for m in budget.ROUNDS},
+        x_label="rounds M",
+        y_label="accuracy (%)",
+        series=series,
+        ticks={float(m): str(m) for m in budget.ROUNDS},
         levels={"Bayes predictor": table.quantities["Bayes | M=1"].mean},
-    )  # fmt: skip
+    )
     caption = "Not in the paper: the same models with more training, or a higher learning rate."
     return Figure(name="budget", title="Rounds against training budget", caption=caption, panels=[panel])
 
@@ -93,9 +100,11 @@ def draw_scaling(found: Reproduction, preset: Preset) -> Figure:
         Panel(x_label="noise sigma", y_label="gain (points)", series=series, title="What M=2 adds to M=1", ticks=where)
     )
     return Figure(
-        name="scaling", title=f"Retrieval by size and noise, {preset.steps} steps",
-        caption="The paper's Figure 8, with sigma = 1.2 and the gains themselves.", panels=panels,
-    )  # fmt: skip
+        name="scaling",
+        title=f"Retrieval by size and noise, {preset.steps} steps",
+        caption="The paper's Figure 8, with sigma = 1.2 and the gains themselves.",
+        panels=panels,
+    )
 
 
 def draw_temperature(found: Reproduction, preset: Preset) -> Figure:
@@ -110,17 +119,23 @@ def draw_temperature(found: Reproduction, preset: Preset) -> Figure:
         marks = {"critical": result["critical_beta"]} if init == "identity" else {}
         panels.append(
             Panel(
-                x_label="inverse temperature", y_label="accuracy (%)", series=series, title=f"{init} projections",
-                ticks={float(beta): f"{beta:g}" for beta in temperature.BETAS}, log_x=True, marks=marks,
+                x_label="inverse temperature",
+                y_label="accuracy (%)",
+                series=series,
+                title=f"{init} projections",
+                ticks={float(beta): f"{beta:g}" for beta in temperature.BETAS},
+                log_x=True,
+                marks=marks,
                 levels={"Bayes predictor": result["bayes"], "chance": 100 / 16},
             )
-        )  # fmt: skip
+        )
     return Figure(
-        name="temperature", title="Iterated retrieval without training, d=64, K=16, sigma=0.5",
+        name="temperature",
+        title="Iterated retrieval without training, d=64, K=16, sigma=0.5",
         caption="Not in the paper: the attention map applied again and again, by inverse temperature; the mark is "
         "where every pattern begins to have a fixed point of its own.",
         panels=panels,
-    )  # fmt: skip
+    )
 
 
 def draw_convergence(found: Reproduction, preset: Preset) -> Figure:
@@ -136,15 +151,19 @@ def draw_convergence(found: Reproduction, preset: Preset) -> Figure:
             last[arm] = points[-1][1].mean
         panels.append(
             Panel(
-                x_label="step", y_label="validation loss (nats)", series=series, title=short(preset, corpus),
+                x_label="step",
+                y_label="validation loss (nats)",
+                series=series,
+                title=short(preset, corpus),
                 levels={"where param-fair ends": last["param-fair"]},
             )
-        )  # fmt: skip
+        )
     return Figure(
-        name="convergence", title="Validation loss during training",
+        name="convergence",
+        title="Validation loss during training",
         caption=f"The paper's Figure 7, in nats, with intervals over seeds. {scale(found, 'lm-convergence')}",
         panels=panels,
-    )  # fmt: skip
+    )
 
 
 def draw_pareto(found: Reproduction, preset: Preset) -> Figure:
@@ -161,9 +180,11 @@ def draw_pareto(found: Reproduction, preset: Preset) -> Figure:
                 series.append(measured(arm, [cost.ours.mean], [perplexity.ours], "points"))
             panels.append(Panel(x_label=title, y_label="test perplexity", series=series, title=short(preset, corpus)))
     return Figure(
-        name="pareto", title="Perplexity against what it costs",
-        caption=f"Not in the paper. {scale(found, 'lm-pareto')}", panels=panels,
-    )  # fmt: skip
+        name="pareto",
+        title="Perplexity against what it costs",
+        caption=f"Not in the paper. {scale(found, 'lm-pareto')}",
+        panels=panels,
+    )
 
 
 def scale(found: Reproduction, name: str) -> str:

@@ -128,13 +128,21 @@ def draw_entropy(analysis: Analysis, called: Mapping[str, str]) -> Figure:
         + (f" Token by token, round 1's sharpness and its gate correlate by {related}." if related else ""),
         panels=[
             Panel(
-                title="All layers and heads", x_label="entropy (nats)", y_label="share of queries (%)", series=spread,
+                title="All layers and heads",
+                x_label="entropy (nats)",
+                y_label="share of queries (%)",
+                series=spread,
                 from_zero=True,
             ),
-            Panel(title="By layer", x_label="layer", y_label="mean entropy (nats)", series=means,
-                  ticks=layer_ticks(analysis)),
+            Panel(
+                title="By layer",
+                x_label="layer",
+                y_label="mean entropy (nats)",
+                series=means,
+                ticks=layer_ticks(analysis),
+            ),
         ],
-    )  # fmt: skip
+    )
 
 
 HULL_PANELS = {"paper": "Up to 64 visible values, as in the paper", "beyond head_dim": "More values than dimensions"}
@@ -161,15 +169,24 @@ def draw_hull(analysis: Analysis, called: Mapping[str, str]) -> Figure | None:
             described = [row[where][kind] for row in rows]
             series.append(
                 Series(
-                    name=kind, x=[row["layer"] + 0.12 * (i - (len(kinds) - 1) / 2) for row in rows],
-                    y=[d["mean"] for d in described], low=[d["deciles"][1] for d in described],
-                    high=[d["deciles"][9] for d in described], style="points",
+                    name=kind,
+                    x=[row["layer"] + 0.12 * (i - (len(kinds) - 1) / 2) for row in rows],
+                    y=[d["mean"] for d in described],
+                    low=[d["deciles"][1] for d in described],
+                    high=[d["deciles"][9] for d in described],
+                    style="points",
                 )
-            )  # fmt: skip
+            )
         panels.append(
-            Panel(title=title, x_label="layer", y_label="distance from the hull", series=series,
-                  ticks=layer_ticks(analysis), from_zero=True)
-        )  # fmt: skip
+            Panel(
+                title=title,
+                x_label="layer",
+                y_label="distance from the hull",
+                series=series,
+                ticks=layer_ticks(analysis),
+                from_zero=True,
+            )
+        )
     few = 100 * rows[0]["paper"]["boosted"]["up_to_head_dim"]
     outside = {kind: [f"{100 * row['paper'][kind]['outside']:.0f}" for row in rows] for kind in rows[0]["paper"]}
     shares = "; ".join(f"{kind} {', '.join(values)}" for kind, values in outside.items())
@@ -234,10 +251,14 @@ def draw_specialisation(analysis: Analysis, called: Mapping[str, str]) -> Figure
         caption="Not in the paper: the share of attention on a few kinds of keys, which overlap, over all layers and "
         "heads; the table below has them by layer and round.",
         panels=[
-            Panel(x_label="", y_label="share of attention (%)", series=series,
-                  ticks={float(k): kind for k, kind in enumerate(KINDS)})
+            Panel(
+                x_label="",
+                y_label="share of attention (%)",
+                series=series,
+                ticks={float(k): kind for k, kind in enumerate(KINDS)},
+            )
         ],
-    )  # fmt: skip
+    )
 
 
 def draw_examples(analysis: Analysis, called: Mapping[str, str]) -> Figure | None:
@@ -267,10 +288,12 @@ def draw_examples(analysis: Analysis, called: Mapping[str, str]) -> Figure | Non
             Panel(
                 title=f"{kind}: {visible(example['target'])}; {theirs} {told} ({example['against']['loss']:.1f}), "
                 f"{mine} {said} ({example['model']['loss']:.1f})",
-                x_label="", y_label="attention", series=series,
+                x_label="",
+                y_label="attention",
+                series=series,
                 ticks={float(k): word for k, word in enumerate(words)},
             )
-        )  # fmt: skip
+        )
     better = 100 * found["share_better"]
     gain = found["gain"]
     return Figure(

@@ -30,18 +30,30 @@ from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import Reproduction, all_runs, reread, stored_preset
 from boosted_attention.lab.table import Table, interval
 from boosted_attention.lab.verdicts import VERDICTS
-from boosted_attention.names import require
 from boosted_attention.report import svg
 from boosted_attention.report.chart import Figure, names
 from boosted_attention.report.figures import all_figures
 from boosted_attention.report.inside import between, inside_figures, maps, visible
+from boosted_attention.validation import require
 
 NAME = "report.html"
 NAMES = {"model": "boosted", "against": "standard"}
 EMPTY: dict[str, Any] = {
-    "ledger": [], "tables": [], "figures": [], "inside": [], "explorer": None, "commands": "", "runs": [],
-    "gate_tokens": [], "by_head": [], "kinds": KINDS, "fewest": FEWEST, "examples": [], "refusals": [], "names": NAMES,
-}  # fmt: skip
+    "ledger": [],
+    "tables": [],
+    "figures": [],
+    "inside": [],
+    "explorer": None,
+    "commands": "",
+    "runs": [],
+    "gate_tokens": [],
+    "by_head": [],
+    "kinds": KINDS,
+    "fewest": FEWEST,
+    "examples": [],
+    "refusals": [],
+    "names": NAMES,
+}
 
 
 def write_report(out: Path) -> Path:
@@ -204,17 +216,25 @@ def table_context(name: str, table: Table, preset: Preset) -> dict[str, Any]:
     ]
     notes = [*table.notes, *([] if table.scale is None else [f"Scale: {table.scale}, smaller than the paper's."])]
     return {
-        "name": name, "title": table.title, "columns": table.columns, "rows": rows, "comparisons": comparisons,
-        "notes": notes, "command": command(name, preset),
-    }  # fmt: skip
+        "name": name,
+        "title": table.title,
+        "columns": table.columns,
+        "rows": rows,
+        "comparisons": comparisons,
+        "notes": notes,
+        "command": command(name, preset),
+    }
 
 
 def figure_context(figure: Figure) -> dict[str, Any]:
     panels = [Markup(panel) for panel in svg.draw(figure)]  # its texts are escaped where it is drawn
     return {
-        "name": figure.name, "title": figure.title, "caption": figure.caption, "legend": names(figure),
+        "name": figure.name,
+        "title": figure.title,
+        "caption": figure.caption,
+        "legend": names(figure),
         "panels": panels,
-    }  # fmt: skip
+    }
 
 
 def inside_context(analysis: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:

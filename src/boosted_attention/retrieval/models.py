@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from boosted_attention.attention.equilibrium import EquilibriumAttention
 from boosted_attention.attention.hopfield import HopfieldAttention
 from boosted_attention.attention.layer import AttentionLayer, BoostedAttention
-from boosted_attention.names import require_choice
+from boosted_attention.validation import require_choice
 
 FAMILIES = ("boosted", "unrolled", "implicit", "implicit-injected")
 N_ITERATIONS = 20

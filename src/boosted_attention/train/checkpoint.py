@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from boosted_attention.files import file_sha256
-from boosted_attention.names import InputError
+from boosted_attention.validation import InputError
 
 KEPT = 2  # full checkpoints
 SHARD_BYTES = 2 * 2**30  # of a file

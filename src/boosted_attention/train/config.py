@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from boosted_attention.data.batches import LAYOUTS
-from boosted_attention.names import is_count, require, require_choice
 from boosted_attention.train.evaluation import PROTOCOLS
+from boosted_attention.validation import is_count, require, require_choice
 
 PRECISIONS = ("float32", "bfloat16", "float64")
 UNITS = ("steps", "epochs")
@@ -16,7 +16,7 @@ LONGEST_WARMUP = 1500
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """AdamW with linear warm-up and cosine decay to zero; the defaults are the ``mini`` preset's."""
+    """AdamW with linear warm-up and cosine decay to zero; the defaults are the ``mini`` recipe's."""
 
     steps: int = 1600
     """Updates of the weights."""

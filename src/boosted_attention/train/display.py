@@ -33,9 +33,12 @@ class LiveLine:
         self.spoke = self.began
         if self.console.is_terminal:
             self.bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"),
-                console=self.console, transient=True,
-            )  # fmt: skip
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=self.console,
+                transient=True,
+            )
             self.task = self.bar.add_task("training", total=total, completed=first, note="")
             self.bar.start()
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.model.loss import IGNORED
-from boosted_attention.names import is_count, require, require_choice
 from boosted_attention.train.parallel import ALONE, Parallel
+from boosted_attention.validation import is_count, require, require_choice
 
 PROTOCOLS = ("full", "paper")
 

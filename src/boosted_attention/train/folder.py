@@ -21,9 +21,9 @@ from torch import nn
 from boosted_attention.data.tokenizer import Tokenizer
 from boosted_attention.data.tokens import DataConfig, TokenData
 from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.names import InputError, require, require_choice
 from boosted_attention.train import checkpoint
 from boosted_attention.train.config import TrainingConfig
+from boosted_attention.validation import InputError, require, require_choice
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from boosted_attention.files import write_atomically
-from boosted_attention.names import InputError
+from boosted_attention.validation import InputError
 
 
 class Metrics:

@@ -31,7 +31,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.utils.checkpoint import checkpoint
 
 from boosted_attention.attention.selfcheck import usable_dtypes
-from boosted_attention.names import InputError, require, require_choice
+from boosted_attention.validation import InputError, require, require_choice
 
 KINDS = ("ddp", "fsdp")
 LOST = re.compile(r"(closed|reset) by peer|broken pipe|remote process exited|ncclRemoteError|peer .* (died|left)", re.I)
@@ -224,9 +224,11 @@ def processes(kind: str, device: str) -> Iterator[tuple[Parallel, str]]:
     on_gpu = device == "cuda" and torch.cuda.is_available()
     store, rank, _ = next(rendezvous("env://"))
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=PrefixStore(f"attempt {attempt()}", store), rank=rank,
+        "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+        store=PrefixStore(f"attempt {attempt()}", store),
+        rank=rank,
         world_size=world,
-    )  # fmt: skip
+    )
     try:
         parallel = Parallel(kind=kind, rank=rank, world=world)
         parallel.agree(lambda: usable_dtypes(device))

@@ -11,12 +11,12 @@ from typing import Any
 
 from boosted_attention.data.batches import Batches
 from boosted_attention.data.tokens import TokenData
-from boosted_attention.names import InputError, require
 from boosted_attention.train.folder import RunConfig, exclusive
 from boosted_attention.train.observer import Observer, Unwatched
 from boosted_attention.train.parallel import ALONE, Parallel, attempt, job
 from boosted_attention.train.signals import stop_signals
 from boosted_attention.train.training import Training
+from boosted_attention.validation import InputError, require
 
 
 @dataclass(kw_only=True)

@@ -22,7 +22,6 @@ from boosted_attention.attention.trace import traced_layers
 from boosted_attention.data.batches import batch_hash
 from boosted_attention.files import write_atomically, write_json
 from boosted_attention.model.loss import IGNORED
-from boosted_attention.names import InputError, require
 from boosted_attention.train import checkpoint
 from boosted_attention.train.evaluation import Evaluation, autocast, evaluate
 from boosted_attention.train.folder import differences, load_weights
@@ -30,6 +29,7 @@ from boosted_attention.train.metrics import Metrics, NoMetrics
 from boosted_attention.train.parallel import Trained, job
 from boosted_attention.train.probe import leakage_probe
 from boosted_attention.train.signals import STOPS, Stopped
+from boosted_attention.validation import InputError, require
 
 if TYPE_CHECKING:
     from boosted_attention.train.trainer import Trainer
@@ -256,12 +256,7 @@ class Training:
         )
 
     def _state(self) -> dict[str, Any]:
-        return {
-            "config": self._config(),
-            "tokens": self.tokens,
-            "seconds": self.seconds,
-            "best": self.best,
-        }
+        return {"config": self._config(), "tokens": self.tokens, "seconds": self.seconds, "best": self.best}
 
     def _save(self) -> None:
         self._require_finite()
@@ -278,10 +273,15 @@ class Training:
         """All processes put the tensors together, one writes them."""
         self.parallel.agree(
             lambda: checkpoint.save(
-                self.checkpoints, kind, self.done, tensors, self._state(), whole=self.parallel.whole,
+                self.checkpoints,
+                kind,
+                self.done,
+                tensors,
+                self._state(),
+                whole=self.parallel.whole,
                 write=self.parallel.main,
             )
-        )  # fmt: skip
+        )
 
     def _result(self) -> dict[str, Any]:
         """Test the best checkpoint and write down what came out."""

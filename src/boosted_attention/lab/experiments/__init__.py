@@ -6,7 +6,7 @@ import importlib
 from typing import cast
 
 from boosted_attention.lab.experiment import Experiment
-from boosted_attention.names import require_choice
+from boosted_attention.validation import require_choice
 
 # name: module, in the order they are shown
 EXPERIMENTS = {

@@ -23,7 +23,7 @@ from boosted_attention.lab.experiments.text import (
     short,
     text_runs,
     text_table,
-)  # fmt: skip
+)
 from boosted_attention.lab.language import Arm, derived_run, recipe, timing_run
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run

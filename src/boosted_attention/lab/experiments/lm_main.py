@@ -14,12 +14,12 @@ from boosted_attention.lab.experiments.text import (
     stands_for,
     text_runs,
     text_table,
-)  # fmt: skip
+)
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Table, exactly, render
 from boosted_attention.statistics import estimate
-from boosted_attention.train.presets import find_preset
+from boosted_attention.train.recipes import find_recipe
 
 __all__ = ["TITLE", "collect", "render", "runs"]
 
@@ -57,7 +57,7 @@ def collect(preset: Preset, results: Results) -> Table:
                 table.quantities[f"{name} | {theirs}"] = estimate(list(by_seed.values()))
             for label, a, _, _ in pairs:
                 table.quantities[f"{label} | {theirs}"] = estimate(list(a.values()))
-    boosted, standard = (find_preset(f"paper-small-{name}").model.num_params() for name in ("boosted", "standard"))
+    boosted, standard = (find_recipe(f"paper-small-{name}").model.num_params() for name in ("boosted", "standard"))
     table.quantities[MORE_PARAMETERS] = exactly(100 * (boosted / standard - 1))  # known without training
     table.at_full_size.add(MORE_PARAMETERS)
     table.notes.append(describe_matched(preset, {"param-fair": main_arms(preset)["param-fair"]}))

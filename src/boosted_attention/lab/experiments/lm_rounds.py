@@ -13,7 +13,7 @@ from boosted_attention.lab.experiments.text import (
     relative,
     text_runs,
     text_table,
-)  # fmt: skip
+)
 from boosted_attention.lab.language import Arm
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run

@@ -17,7 +17,7 @@ from boosted_attention.lab.experiments.text import (
     tag,
     text_table,
     zero,
-)  # fmt: skip
+)
 from boosted_attention.lab.language import arm_model, planned_steps, recipe, text_run
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run

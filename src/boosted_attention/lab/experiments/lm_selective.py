@@ -15,7 +15,7 @@ from boosted_attention.lab.experiments.text import (
     short,
     text_runs,
     text_table,
-)  # fmt: skip
+)
 from boosted_attention.lab.language import analysis_run, derived_run
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run

@@ -38,11 +38,7 @@ def collect(preset: Preset, results: Results) -> Table:
     later = {seed: accuracy[5][seed] - accuracy[2][seed] for seed in accuracy[2]}
     jump = {seed: accuracy[2][seed] - accuracy[1][seed] for seed in accuracy[2]}
     table.compare(
-        [
-            *pairs[1:],
-            ("M=4 - Bayes", accuracy[4], ceiling, 0.0),
-            ("(M=2 - M=1) - (M=5 - M=2)", jump, later, None),
-        ]
+        [*pairs[1:], ("M=4 - Bayes", accuracy[4], ceiling, 0.0), ("(M=2 - M=1) - (M=5 - M=2)", jump, later, None)]
     )
     last = [rounds["rounds"] for rounds in found[5].values()]
     norms = [sum(rounds[m]["to_query"] for rounds in last) / len(last) for m in range(5)]

@@ -13,8 +13,8 @@ from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Cell, Table, exact, trained
 from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.names import InputError, shortened
 from boosted_attention.statistics import estimate
+from boosted_attention.validation import InputError, shortened
 
 STANDARD: Arm = {"attention": "standard"}
 TWICING: Arm = {"attention": "twicing"}

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from boosted_attention.data.tokens import DataConfig
 from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.names import require_choice
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig
+from boosted_attention.validation import require_choice
 
 MINI = RunConfig(model=LanguageModelConfig(), training=TrainingConfig(), data=DataConfig())
 
@@ -30,23 +30,27 @@ PAPER = RunConfig(
 )
 
 GPT = RunConfig(
-    model=LanguageModelConfig(
-        vocab_size=50_257, d_model=768, n_layers=12, n_heads=12, max_len=1024, init="scaled"
-    ),
+    model=LanguageModelConfig(vocab_size=50_257, d_model=768, n_layers=12, n_heads=12, max_len=1024, init="scaled"),
     training=TrainingConfig(
-        steps=20_000, batch_size=512, accumulate=32, lr=6e-4, weight_decay=0.1, beta2=0.95, precision="bfloat16",
+        steps=20_000,
+        batch_size=512,
+        accumulate=32,
+        lr=6e-4,
+        weight_decay=0.1,
+        beta2=0.95,
+        precision="bfloat16",
         horizon=0,
         eval_every=1000,
     ),
     data=DataConfig(corpus="openwebtext"),
-)  # fmt: skip
+)
 
 
 def with_model(recipe: RunConfig, **options) -> RunConfig:
     return replace(recipe, model=replace(recipe.model, **options))
 
 
-PRESETS = {
+RECIPES = {
     "mini": MINI,
     "paper-small": PAPER,
     "paper-small-standard": with_model(PAPER, attention="standard"),
@@ -62,6 +66,6 @@ PRESETS = {
 }
 
 
-def find_preset(name: str) -> RunConfig:
-    require_choice("--preset", name, PRESETS)
-    return PRESETS[name]
+def find_recipe(name: str) -> RunConfig:
+    require_choice("--recipe", name, RECIPES)
+    return RECIPES[name]
