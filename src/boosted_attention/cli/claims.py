@@ -21,18 +21,18 @@ def run(*, out: Path = Path("out"), json: bool = False, markdown: bool = False) 
     """
     from rich.console import Console
 
-    from boosted_attention.lab import ledger
-    from boosted_attention.lab.reproduce import ledger_rows, reread, stored_preset
+    from boosted_attention.lab.judging import ledger
+    from boosted_attention.lab.reproduce import reread, stored_preset
 
-    require(not (json and markdown), "--json and --markdown exclude each other")
-    require(not out.exists() or out.is_dir(), f"--out {out} is a file; give the folder that reproduce wrote to")
+    require(not (json and markdown), "json=True and markdown=True exclude each other")
+    require(not out.exists() or out.is_dir(), f"out={str(out)!r} is a file; give the folder that reproduce wrote to")
     found = reread(stored_preset(out), out)
     for remark in found.outcome.remarks:
         Console(stderr=True).print(f"left out: {remark}", markup=False, soft_wrap=True)
     if json:
         import json as codec
 
-        print(codec.dumps(ledger_rows(found.ledger), indent=1, sort_keys=True))
+        print(codec.dumps(ledger.as_rows(found.ledger), indent=1, sort_keys=True))
     elif markdown:
         print(ledger.as_markdown(found.ledger), end="")
     else:

@@ -14,21 +14,21 @@ def run(*, preset: str = "quick") -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from boosted_attention.lab.experiments import EXPERIMENTS, experiment
+    from boosted_attention.lab.experiments import EXPERIMENTS
     from boosted_attention.lab.presets import preset as find_preset
-    from boosted_attention.lab.reproduce import all_runs
+    from boosted_attention.lab.reproduce import all_trials
 
     chosen = find_preset(preset)
     table = Table(title=f"preset {preset}: {chosen.seeds} seeds, {chosen.long_seeds} for the long controls")
-    for heading in ("experiment", "what", "runs", "about"):
-        table.add_column(heading, justify="right" if heading in ("runs", "about") else "left")
-    for name in EXPERIMENTS:
-        runs = all_runs([name], chosen)
-        table.add_row(name, experiment(name).TITLE, str(len(runs)), minutes(sum(run.seconds for run in runs)))
-    runs = all_runs(list(EXPERIMENTS), chosen)
+    for heading in ("experiment", "what", "trials", "about"):
+        table.add_column(heading, justify="right" if heading in ("trials", "about") else "left")
+    for name, experiment in EXPERIMENTS.items():
+        trials = all_trials([name], chosen)
+        table.add_row(name, experiment.title, str(len(trials)), minutes(sum(trial.seconds for trial in trials)))
+    trials = all_trials(list(EXPERIMENTS), chosen)
     table.add_section()
     table.add_row(
-        "all", "runs that several share are done once", str(len(runs)), minutes(sum(run.seconds for run in runs))
+        "all", "trials that several share are done once", str(len(trials)), minutes(sum(t.seconds for t in trials))
     )
     Console().print(table)
     return 0

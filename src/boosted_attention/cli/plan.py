@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+OPTIONS = {"tflops": "device_tflops", "memory": "device_memory", "per_node": "devices_per_node"}  # library: flag
+
 
 def run(
     recipe_or_config: tuple[str, ...],
@@ -33,21 +35,21 @@ def run(
     from rich.console import Console
     from rich.table import Table
 
-    from boosted_attention.lab import scaling
+    from boosted_attention.cli.commands import train_command
+    from boosted_attention.planning import tables
+    from boosted_attention.planning.cluster import Cluster, planned_models
     from boosted_attention.train.recipes import RECIPES
     from boosted_attention.validation import require
 
-    require(bool(recipe_or_config), f"RECIPE_OR_CONFIG is missing; recipes: {', '.join(RECIPES)}")
-    cluster = scaling.Cluster(
-        devices=devices, tflops=device_tflops, memory=device_memory * 1e9, per_node=devices_per_node
-    )
-    planned = [arm for name in recipe_or_config for arm in scaling.arms(name, tokens, cluster)]
+    require(bool(recipe_or_config), f"recipe_or_config= is missing; recipes: {', '.join(RECIPES)}")
+    cluster = Cluster(devices=devices, tflops=device_tflops, memory=device_memory * 1e9, per_node=devices_per_node)
+    planned = [arm for name in recipe_or_config for arm in planned_models(name, tokens, cluster)]
     alone = len(recipe_or_config) == 1
-    headings = [arm.name for arm in planned] if alone else scaling.OVERVIEW
-    table = scaling.rows(planned) if alone else scaling.overview(planned)
+    headings = [arm.name for arm in planned] if alone else tables.OVERVIEW
+    table = tables.rows(planned) if alone else tables.overview(planned)
     console = Console(soft_wrap=True)
     if markdown:
-        console.print(scaling.markdown(headings, table), markup=False, highlight=False)
+        console.print(tables.markdown(headings, table), markup=False, highlight=False)
     else:
         shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), title=f"{', '.join(recipe_or_config)} on {devices} devices")
         shown.add_column("", no_wrap=True)
@@ -57,6 +59,6 @@ def run(
             shown.add_row(label, *values)
         Console().print(shown)
     for arm in planned if alone else []:
-        command = arm.command() or f"does not fit into {device_memory:g} GB"
+        command = train_command(arm) or f"does not fit into {device_memory:g} GB"
         console.print(f"{arm.name}: {command}", markup=False, highlight=False)
     return 0

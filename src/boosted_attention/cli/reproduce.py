@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from boosted_attention.validation import is_count, require, require_choice
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from boosted_attention.lab.presets import Preset
+    from boosted_attention.lab.reproduce import Reproduction
+    from boosted_attention.lab.trials.runner import Executor
+
+OPTIONS = {"minutes": "time", "folder": "out"}  # the library's words: the flags
 
 
 def run(
@@ -18,7 +29,7 @@ def run(
     executor: str = "local",
     partition: str | None = None,
     time: int = 240,
-    gpus_per_run: int = 0,
+    gpus_per_trial: int = 0,
     seeds: int | None = None,
     corpus: tuple[str, ...] = (),
     data_root: str | None = None,
@@ -29,106 +40,125 @@ def run(
 ) -> int:
     """Run experiments, put their tables beside the paper's, and say which of its claims hold.
 
-    Finished runs are kept under OUT/runs and never repeated, so the command can be stopped and called again. Exit
-    code 1 if a run failed; it is tried again next time.
+    Finished trials are kept under OUT/trials and never repeated, so the command can be stopped and called again. Exit
+    code 1 if a trial failed; it is tried again next time.
 
     Example: boosted-attention reproduce rounds gates --preset smoke --out /tmp/try
-    Example: boosted-attention reproduce lm-main --preset paper --executor slurm --gpus-per-run 1 --device cuda
+    Example: boosted-attention reproduce lm-main --preset paper --executor slurm --gpus-per-trial 1 --device cuda
 
     Args:
         experiments: names from ``boosted-attention experiments``; by default the synthetic half, lm-main and analysis.
         preset: smoke (seconds), quick (minutes), cpu (hours) or paper (the paper's settings; language models for GPUs).
         out: folder for results, tables, claims, figures and the report.
-        workers: runs at a time; as many as there are cores by default, on a cluster up to a thousand.
-        executor: where runs are done: local (this machine) or slurm (a job each; OUT must be seen by all nodes).
-        partition: of the cluster.
-        time: minutes a job may take; a run that needs more is queued again and goes on.
-        gpus_per_run: GPUs of a job; set --device cuda with it.
+        workers: trials at a time; as many as there are cores by default, on a cluster up to a thousand.
+        executor: place of the trials: local (this machine) or slurm (a job each; OUT must be seen by all nodes).
+        partition: partition of the cluster.
+        time: minutes a job may take; a trial that needs more is queued again and goes on.
+        gpus_per_trial: GPUs of a job; set --device cuda with it.
         seeds: seeds per model instead of the preset's.
-        corpus: text of the language models instead of the preset's, one or several, as in ``train``.
+        corpus: texts of the language models instead of the preset's, as in ``train``.
         data_root: folder of corpora by name; BOOSTED_ATTENTION_DATA by default.
         model: folder of the pretrained model that ``finetune`` trains; a tiny random one by default.
-        device: where language models train, such as cuda; one run at a time then, unless --workers says otherwise.
-        plan: run nothing; show what the language models would take.
-        tflops: for the plan: also the time on hardware that sustains this many TFLOP/s.
+        device: device of the language models, such as cuda; one trial at a time then, unless --workers says otherwise.
+        plan: print what the language models would take, and run nothing.
+        tflops: TFLOP/s that other hardware sustains, for the plan.
     """
     from rich.console import Console
-    from rich.markdown import Markdown
 
-    from boosted_attention.files import write_atomically
-    from boosted_attention.lab import ledger
-    from boosted_attention.lab.experiments import DEFAULT, EXPERIMENTS, experiment
+    from boosted_attention.lab.experiments import DEFAULT, EXPERIMENTS
     from boosted_attention.lab.presets import preset as find_preset
     from boosted_attention.lab.reproduce import reproduce
-    from boosted_attention.report.page import NAME, report_page
+    from boosted_attention.lab.trials.trial import Settings
 
     for name in experiments:
         require_choice("experiment", name, EXPERIMENTS)
-    require(workers is None or is_count(workers), f"--workers {workers} must be at least 1")
-    require_choice("--executor", executor, ("local", "slurm"))
+    require(workers is None or is_count(workers), f"workers={workers} must be at least 1")
+    require_choice("executor", executor, ("local", "slurm"))
     require(
-        executor == "slurm" or (partition is None and not gpus_per_run),
-        "--partition and --gpus-per-run are for --executor slurm",
+        executor == "slurm" or (partition is None and not gpus_per_trial),
+        "partition= and gpus_per_trial= are for executor=slurm",
     )
-    require(not gpus_per_run or device != "cpu", "--gpus-per-run: the runs would not use them; add --device cuda")
-    if data_root is not None:
-        os.environ["BOOSTED_ATTENTION_DATA"] = data_root  # the runs' processes inherit it; it is no part of a result
+    require(not gpus_per_trial or device != "cpu", "gpus_per_trial=: the trials would not use them; add device=cuda")
+    require(tflops is None or (plan and tflops > 0), "tflops= goes with plan=True and must be positive")
     chosen, names = find_preset(preset, seeds, corpus), list(dict.fromkeys(experiments)) or list(DEFAULT)
-    if device != "cpu":
+    console, live = Console(), Console(stderr=True)
+    if plan:
+        show_estimate(names, chosen, tflops, console)
+        return 0
+    if device != "cpu" and executor == "local":  # a cluster's devices are not here
         from boosted_attention.attention.selfcheck import usable_dtypes
-        from boosted_attention.lab.language import DEVICE
 
-        if executor == "local":  # a cluster's devices are not here
-            usable_dtypes(device)
-            workers = workers or 1
-        os.environ[DEVICE] = device
+        usable_dtypes(device)
+        workers = workers or 1
     if model is not None:
-        from boosted_attention.lab.tuning import MODEL
         from boosted_attention.pretrained.finetune import weights_hash
 
-        os.environ[MODEL] = str(model.absolute())
         chosen = chosen.with_pretrained(model.absolute().name, weights_hash(model))
-    console, live = Console(), Console(stderr=True)
-    require(tflops is None or (plan and tflops > 0), "--tflops goes with --plan and must be positive")
-    if plan:
-        from boosted_attention.lab.experiments import TEXT
-        from boosted_attention.lab.plan import plan as make_plan
-
-        chosen_texts = [name for name in names if name in TEXT]
-        require(bool(chosen_texts), f"--plan is for language models: {', '.join(TEXT)}")
-        console.print(make_plan(chosen_texts, chosen, tflops))
-        return 0
-    where = None
-    if executor == "slurm":
-        from boosted_attention.lab.slurm import AT_ONCE, SlurmExecutor
-
-        where = SlurmExecutor(out, partition=partition, minutes=time, gpus_per_run=gpus_per_run)
-        workers = workers or AT_ONCE
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    where, at_once = place_of(executor, out, partition, time, gpus_per_trial)
+    settings = Settings(
+        device=device,
+        data_root=None if data_root is None else str(Path(data_root).absolute()),
+        model=None if model is None else str(model.absolute()),
+    )
     try:
-        found = reproduce(names, chosen, out, workers or cores, console=live, executor=where)
+        found = reproduce(names, chosen, out, workers or at_once, settings=settings, console=live, executor=where)
     except KeyboardInterrupt:
         live.print(f"stopped; what is finished is kept in {out}, and the same command goes on from there", markup=False)
         return 130
+    show(found, names, chosen, out, console)
+    return 1 if found.outcome.failures else 0
+
+
+def show_estimate(names: Sequence[str], chosen: Preset, tflops: float | None, console: Console) -> None:
+    """Print what the language models would take."""
+    from boosted_attention.lab.estimate import estimate
+    from boosted_attention.lab.experiments import LANGUAGE
+
+    texts = [name for name in names if name in LANGUAGE]
+    require(bool(texts), f"plan=True is for language models: {', '.join(LANGUAGE)}")
+    console.print(estimate(texts, chosen, tflops))
+
+
+def place_of(
+    executor: str, out: Path, partition: str | None, minutes: int, gpus_per_trial: int
+) -> tuple[Executor | None, int]:
+    """Where trials are done, and how many at a time."""
+    if executor == "slurm":
+        from boosted_attention.lab.trials.slurm import AT_ONCE, SlurmExecutor
+
+        return SlurmExecutor(out, partition=partition, minutes=minutes, gpus_per_trial=gpus_per_trial), AT_ONCE
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return None, cores
+
+
+def show(found: Reproduction, names: Sequence[str], chosen: Preset, out: Path, console: Console) -> None:
+    """Print tables and verdicts, write figures and page, and name what failed."""
+    from rich.markdown import Markdown
+
+    from boosted_attention.cli.commands import reproduce_command
+    from boosted_attention.files import write_atomically
+    from boosted_attention.lab.judging import ledger
+    from boosted_attention.lab.judging.table import render
+    from boosted_attention.report.page import NAME, report_page
+
     for name in names:
         if name in found.tables:
-            console.print(Markdown(experiment(name).render(found.tables[name])))
-    run_claims = [judged for judged in found.ledger if judged.ours is not None]
-    if run_claims:
-        console.print(ledger.as_terminal(run_claims))
+            console.print(Markdown(render(found.tables[name])))
+    judged = [entry for entry in found.ledger if entry.ours is not None]
+    if judged:
+        console.print(ledger.as_terminal(judged))
     console.print(ledger.counts(found.ledger))
     console.print(f"written: {out}/tables.md, claims.json, results.json" + draw(found, chosen, out), markup=False)
     if found.tables:
-        write_atomically(out / NAME, report_page(found, chosen))
+        write_atomically(out / NAME, report_page(found, chosen, command=reproduce_command))
         console.print(f"the whole of it as a page: {(out / NAME).absolute()}", markup=False, soft_wrap=True)
     for label, problem in found.outcome.failures.items():
         console.print(f"FAILED: {label}: {problem}", markup=False)
     if found.incomplete:
         console.print(f"incomplete, run the command again: {', '.join(found.incomplete)}")
-    return 1 if found.outcome.failures else 0
 
 
-def draw(found, chosen, out: Path) -> str:
+def draw(found: Reproduction, chosen: Preset, out: Path) -> str:
     """Draw the figures, or say what is missing."""
     from boosted_attention.report.files import write_figures
     from boosted_attention.report.page import reproduction_figures

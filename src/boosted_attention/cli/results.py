@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def run(folder: Path = Path("results"), /, *, readme: Path | None = None) -> int:
-    """Show the results of a checkout's results/ folder, or write them into its README.
+def run(folder: Path = Path("results"), /, *, page: Path | None = None) -> int:
+    """Show the results of a checkout's results/ folder, or write them into a page.
 
-    Example: boosted-attention results --readme README.md
+    Example: boosted-attention results --page docs/results.md
 
     Args:
         folder: folder of results, each made by ``reproduce --out``.
-        readme: page to write them into, between its marks, instead of printing them.
+        page: page to write them into, between its marks, instead of printing them.
     """
     from rich.console import Console
     from rich.markdown import Markdown
@@ -22,10 +22,10 @@ def run(folder: Path = Path("results"), /, *, readme: Path | None = None) -> int
     from boosted_attention.validation import require
 
     block = shipped(folder)
-    if readme is None:
+    if page is None:
         Console().print(Markdown(block))
         return 0
-    require(readme.is_file(), f"--readme {readme} is not a file")
-    write_atomically(readme, into(readme.read_text(encoding="utf-8"), block, str(readme)))
-    print(f"written: {readme}")
+    require(page.is_file(), f"page={str(page)!r} is not a file")
+    write_atomically(page, into(page.read_text(encoding="utf-8"), block, str(page)))
+    print(f"written: {page}")
     return 0

@@ -1,34 +1,66 @@
-"""The protocol of an experiment: a module with a TITLE, ``runs``, ``collect`` and ``render``."""
+"""An experiment: everything about one table of the paper, or one control of ours, in one file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
 
+from boosted_attention.chart import Figure
+from boosted_attention.lab.judging.claim import Claim
+from boosted_attention.lab.judging.table import Table
 from boosted_attention.lab.presets import Preset
-from boosted_attention.lab.runs import Run
-from boosted_attention.lab.table import Table
+from boosted_attention.lab.trials.trial import Trial
 
-Results = Callable[[Run], Any]  # a run's result
+Results = Callable[[Trial], Any]  # a trial's result, as JSON; KeyError if it is not there
 
 
-class Experiment(Protocol):
-    """What a module in ``experiments/`` offers.
+class Kind(Enum):
+    """What an experiment is about."""
 
-    One whose table makes sense with some of its runs also has ``needed(preset)``, the runs it cannot do without; its
-    ``collect`` leaves out what is not there, for which ``results`` raises KeyError.
+    THEORY = "theory"
+    SYNTHETIC = "synthetic"
+    LANGUAGE = "language model"
+    FINETUNE = "fine-tuning"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What a file of ``experiments/`` offers, under the name EXPERIMENT.
+
+    Args:
+        name: as it is asked for.
+        title: heading of its table.
+        kind: what it is about.
+        order: place among all experiments, where they are listed.
+        trials: everything to be computed for a preset; trials that another experiment has too are done once.
+        collect: makes the table from the trials' results, with every quantity that a claim asks for.
+        claims: what its table decides.
+        figure: draws it, from preset, table and results.
+        needed: the trials it cannot do without, where a table of some of them makes sense; ``collect`` then leaves out
+            what is not there.
+        by_default: whether ``reproduce`` does it unasked.
     """
 
-    TITLE: str
+    name: str
+    title: str
+    kind: Kind
+    order: int
+    trials: Callable[[Preset], list[Trial]]
+    collect: Callable[[Preset, Results], Table]
+    claims: Sequence[Claim] = ()
+    figure: Callable[[Preset, Table, Results], Figure] | None = None
+    needed: Callable[[Preset], list[Trial]] | None = None
+    by_default: bool = False
 
-    def runs(self, preset: Preset) -> list[Run]:
-        """Everything to be computed; runs that another experiment has too are done once."""
-        ...
+    def __post_init__(self) -> None:
+        own = [replace(c, experiment=self.name, needs_full_size=self._needs_full_size(c)) for c in self.claims]
+        object.__setattr__(self, "claims", tuple(own))
 
-    def collect(self, preset: Preset, results: Results) -> Table:
-        """The numbers, with intervals, beside the paper's."""
-        ...
+    def _needs_full_size(self, claim: Claim) -> bool:
+        return self.kind is Kind.LANGUAGE and claim.criterion.rule == "number"
 
-    def render(self, table: Table) -> str:
-        """The table as Markdown."""
-        ...
+    def required(self, preset: Preset) -> list[Trial]:
+        """The trials without which there is no table."""
+        return (self.needed or self.trials)(preset)

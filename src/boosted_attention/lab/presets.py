@@ -1,4 +1,4 @@
-"""How much of everything: seconds for the tests, minutes for a newcomer, hours of a CPU, the paper's own settings."""
+"""Presets: how much of everything, from seconds for the tests to the paper's own settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from boosted_attention.records import from_json
+from boosted_attention.train.folder import RunConfig
+from boosted_attention.train.recipes import find_recipe
 from boosted_attention.validation import is_count, require, require_choice
+
+OWN_RECIPE = "paper-small"  # the paper's own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,15 +24,41 @@ class TextPreset:
     model: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
-    pretrained: Mapping[str, str] = field(default_factory=dict)  # name and hash of the model that is fine-tuned
+    timed_steps: int = 15  # of each model, where step times are compared
+    analysed_sequences: int = 50
+    hull_pairs: int = 600  # (position, head) pairs per layer
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TextPreset:
-        return cls(**{**values, "seeds": tuple(values["seeds"]), "corpora": tuple(values["corpora"])})
+    def configuration(self) -> RunConfig:
+        """Model, training and data, as the recipe and the differences say."""
+        base = find_recipe(self.recipe)
+        model = replace(base.model, **self.model)
+        return RunConfig(
+            model=model, training=replace(base.training, **self.training), data=replace(base.data, **self.data)
+        )
+
+    @property
+    def is_the_papers(self) -> bool:
+        """Whether the models have the paper's own size and training."""
+        return self.recipe == OWN_RECIPE
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetunePreset:
+    """Fine-tuning of a pretrained model: steps, rows and evaluation size."""
+
+    steps: int = 40
+    batch_size: int = 2
+    max_len: int = 64
+    held_out: int = 2000  # tokens of each evaluation
+    n_seeds: int = 2  # of the language models' seeds, unless a number is asked for
+    timed_steps: int = 5
+    pretrained: Mapping[str, str] = field(default_factory=dict)  # name and hash of the model; a tiny one if empty
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
+    """How much of everything."""
+
     name: str
     seeds: int  # of the paper's own tables
     long_seeds: int  # of the long controls
@@ -35,31 +66,42 @@ class Preset:
     long_steps: int
     test_size: int
     map_size: int  # queries per point of a map
-    text: TextPreset
+    text: TextPreset = TextPreset()
+    finetune: FinetunePreset = FinetunePreset()
 
     def with_seeds(self, seeds: int | None) -> Preset:
-        """Another number of seeds; the language models get theirs from the preset's, then count on."""
+        """The preset with another number of seeds; language models get the preset's own first, then count on."""
         if seeds is None:
             return self
-        require(is_count(seeds), f"--seeds {seeds} must be at least 1")
+        require(is_count(seeds), f"seeds={seeds} must be at least 1")
         more = (*self.text.seeds, *(s for s in range(1000, 1000 + seeds)))[:seeds]
-        return replace(self, seeds=seeds, long_seeds=seeds, text=replace(self.text, seeds=more))
+        return replace(
+            self,
+            seeds=seeds,
+            long_seeds=seeds,
+            text=replace(self.text, seeds=more),
+            finetune=replace(self.finetune, n_seeds=seeds),
+        )
 
     def with_corpora(self, corpora: Sequence[str]) -> Preset:
+        """The preset on other texts, if any are named."""
         return self if not corpora else replace(self, text=replace(self.text, corpora=tuple(dict.fromkeys(corpora))))
 
     def with_pretrained(self, name: str, weights: str) -> Preset:
-        return replace(self, text=replace(self.text, pretrained={"name": name, "weights": weights}))
+        """The preset with a pretrained model to fine-tune, known by the hash of its weights."""
+        return replace(self, finetune=replace(self.finetune, pretrained={"name": name, "weights": weights}))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Preset:
-        preset = cls(**{**values, "text": TextPreset.from_dict(values["text"])})
+        """A preset from JSON; ValueError if it is none."""
+        preset = from_json(cls, values)
         numbers = (preset.seeds, preset.long_seeds, preset.steps, preset.long_steps, preset.test_size, preset.map_size)
         require(all(map(is_count, numbers)) and bool(preset.text.seeds), "a preset is made of counts, and needs seeds")
+        preset.text.configuration()
         return preset
 
 
-SYNTHETIC = {"seeds": 8, "long_seeds": 4, "steps": 150, "long_steps": 3000, "test_size": 20_000, "map_size": 2000}
+SYNTHETIC: dict[str, Any] = {"seeds": 8, "long_seeds": 4, "steps": 150, "long_steps": 3000, "test_size": 20_000, "map_size": 2000}
 
 PRESETS = {
     "smoke": Preset(
@@ -74,22 +116,39 @@ PRESETS = {
             model={"vocab_size": 300, "d_model": 16, "n_layers": 4, "n_heads": 2, "max_len": 16},
             training={"steps": 3, "batch_size": 4, "eval_every": 1},
             data={"train_tokens": 4096, "held_out_tokens": 512},
+            timed_steps=3,
+            analysed_sequences=4,
+            hull_pairs=12,
         ),
+        finetune=FinetunePreset(steps=3, max_len=16, held_out=200, timed_steps=1),
     ),
     "quick": Preset(
         name="quick",
         **SYNTHETIC,
         text=TextPreset(training={"steps": 150, "eval_every": 50}, data={"held_out_tokens": 65_536}),
     ),
-    "cpu": Preset(name="cpu", **SYNTHETIC, text=TextPreset(seeds=(42, 123, 7))),
+    "cpu": Preset(
+        name="cpu",
+        **SYNTHETIC,
+        text=TextPreset(seeds=(42, 123, 7)),
+        finetune=FinetunePreset(steps=200, batch_size=1, max_len=512, held_out=8192, n_seeds=1),
+    ),
     "paper": Preset(
         name="paper",
         **{**SYNTHETIC, "seeds": 30, "long_seeds": 30, "map_size": 20_000},
-        text=TextPreset(recipe="paper-small", corpora=("wikitext-103", "openwebtext")),
+        text=TextPreset(recipe=OWN_RECIPE, corpora=("wikitext-103", "openwebtext")),
+        finetune=FinetunePreset(steps=2000, batch_size=8, max_len=1024, held_out=131_072),
     ),
 }
 
 
 def preset(name: str, seeds: int | None = None, corpora: Sequence[str] = ()) -> Preset:
-    require_choice("--preset", name, PRESETS)
+    """A preset by name.
+
+    Args:
+        name: smoke (seconds), quick (minutes), cpu (hours) or paper.
+        seeds: seeds per model instead of the preset's.
+        corpora: texts of the language models instead of the preset's.
+    """
+    require_choice("preset", name, PRESETS)
     return PRESETS[name].with_seeds(seeds).with_corpora(corpora)

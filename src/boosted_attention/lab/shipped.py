@@ -1,4 +1,4 @@
-"""The results that come with the project, as the README shows them.
+"""The results that come with the project, as docs/results.md shows them.
 
 Every folder under results/ is the OUT of a ``reproduce``: this reads them and writes one table each, and what the
 intervals say in words.
@@ -8,19 +8,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from boosted_attention.lab.experiments import finetune
+from boosted_attention.lab.experiments.language import controls, main, normalization
+from boosted_attention.lab.experiments.language._shared import BOOSTED, FAIR, STANDARD, Relative, located, short
+from boosted_attention.lab.judging.quantity import Quantity
+from boosted_attention.lab.judging.table import Cell, Table, interval, render, without_bars
 from boosted_attention.lab.presets import Preset
-from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
-from boosted_attention.lab.table import Table, interval, render
+from boosted_attention.lab.reproduce import reread, stored_preset
+from boosted_attention.lab.trials.store import Outcome
+from boosted_attention.lab.work.language import LanguageResult
+from boosted_attention.records import from_json
 from boosted_attention.statistics import Estimate
 from boosted_attention.validation import require
 
 BEGIN, END = "<!-- results -->\n", "<!-- /results -->\n"
-SOURCES = ("lm-controls", "lm-main")  # the first that is there gives the table
-AGAINST = {
-    "standard": "standard attention",
-    "param-fair": "the standard model with as many parameters",
-    "FLOP-matched width": "the standard model with as many FLOPs",
-    "parallel": "a second attention on x instead of the residual",
+# The first of these experiments that is there gives the table, with what the boosted model is compared with.
+SOURCES: dict[str, dict[str, Relative]] = {
+    controls.EXPERIMENT.name: controls.OVER,
+    main.EXPERIMENT.name: {r.b: r for r in (main.OVER_STANDARD, main.OVER_TWICING, main.OVER_FAIR)},
+}
+RIVALS = {  # those that the sentence below a table speaks of
+    STANDARD: "standard attention",
+    FAIR: "the standard model with as many parameters",
+    controls.EQUAL_FLOPS: "the standard model with as many FLOPs",
+    controls.PARALLEL: "a second attention on x instead of the residual",
 }
 
 
@@ -33,28 +44,30 @@ def shipped(folder: Path) -> str:
 
 
 def section(place: Path) -> str:
+    """One folder's table, as Markdown."""
     preset = stored_preset(place)
-    found = reread(preset, place, any_version=True)  # they show what made them
-    main = next((found.tables[name] for name in SOURCES if name in found.tables), None)
-    if main is None and "finetune" in found.tables:
-        return finetuned(preset, found.tables["finetune"])
-    require(main is not None, f"{place} holds no complete language-model experiment")
-    assert main is not None
-    example = next(iter(found.outcome.records.values()))
-    corpora = ", ".join(preset.text.corpora)
-    seeds = ", ".join(map(str, preset.text.seeds))
-    training = found_training(found)
+    found = reread(preset, place)
+    source = next((name for name in SOURCES if name in found.tables), None)
+    if source is None and finetune.EXPERIMENT.name in found.tables:
+        return finetuned(preset, found.tables[finetune.EXPERIMENT.name])
+    require(source is not None, f"{place} holds no complete language-model experiment")
+    assert source is not None
+    table, compared = found.tables[source], SOURCES[source]
+    training = one_training(found.outcome)
     lines = [
-        f"**Preset `{preset.name}` on {corpora}**: {training['steps']:,} steps, {training['tokens'] / 1e6:.1f} M "
-        f"tokens, seeds {seeds}, data {training['data']}, torch {example['versions']['torch']}.\n",
+        f"**Preset `{preset.name}` on {', '.join(preset.text.corpora)}**: {training.steps:,} steps, "
+        f"{training.tokens / 1e6:.1f} M tokens, seeds {', '.join(map(str, preset.text.seeds))}, data {training.data}, "
+        f"torch {torch_of(found.outcome)}.\n",
         "| model | parameters | MFLOPs per token | test perplexity | boosted against it (%) |",
         "|---|---|---|---|---|",
     ]
-    lines += rows(main)
-    if "lm-normalization" in found.tables:
-        lines += post_rows(found.tables["lm-normalization"])
-    lines += ["", words(main), ""]
-    return "\n".join(lines)
+    for corpus in preset.text.corpora:
+        against = {rival: known(table, located(preset, corpus, r.quantity)) for rival, r in compared.items()}
+        lines += [row(label, table.rows[label], against.get(arm)) for label, arm in rows_on(preset, corpus, table)]
+        post = found.tables.get(normalization.EXPERIMENT.name)
+        if post is not None:
+            lines += post_rows(preset, corpus, post)
+    return "\n".join([*lines, "", words(preset, table, compared), ""])
 
 
 def finetuned(preset: Preset, table: Table) -> str:
@@ -64,53 +77,65 @@ def finetuned(preset: Preset, table: Table) -> str:
     return f"**{table.title}** (preset `{preset.name}`; {corpora}, the second watched only):\n\n{body}"
 
 
-def found_training(found: Reproduction) -> dict:
-    """Steps, tokens and data of one of the runs; all of them have the same."""
-    results = (record["result"] for record in found.outcome.records.values())
-    return next(r for r in results if isinstance(r, dict) and "order" in r)
+def one_training(outcome: Outcome) -> LanguageResult:
+    """One of the trainings; steps, tokens and data are those of all."""
+    records = (r for r in outcome.records.values() if r["trial"]["work"] == "language.train")
+    return from_json(LanguageResult, next(records)["result"])
 
 
-def rows(table: Table) -> list[str]:
-    against = {c.label.removeprefix("boosted - "): c.difference for c in table.comparisons if is_against(c.label)}
-    return [row(name, cells, against.get(name)) for name, cells in table.rows.items()]
+def torch_of(outcome: Outcome) -> str:
+    return next(iter(outcome.records.values()))["versions"]["torch"]
 
 
-def is_against(label: str) -> bool:
-    return label.startswith("boosted - ")
+def known(table: Table, quantity: Quantity) -> Estimate | None:
+    return table.quantities.get(quantity)
 
 
-def post_rows(table: Table) -> list[str]:
-    shown = []
-    for name, cells in table.rows.items():
-        arm, bar, corpus = name.partition(" | ")
-        if arm.endswith(", post"):
-            same = table.quantities[f"boosted - standard, post{bar}{corpus}"] if arm == "standard, post" else None
-            shown.append(row(name, cells, same))
-    return shown
+def rows_on(preset: Preset, corpus: str, table: Table) -> list[tuple[str, str]]:
+    """(label, arm) of every row of a table that is about a corpus."""
+    if len(preset.text.corpora) == 1:
+        return [(label, label) for label in table.rows]
+    ending = f" | {short(preset, corpus)}"
+    return [(label, label.removesuffix(ending)) for label in table.rows if label.endswith(ending)]
 
 
-def row(name: str, cells: list, against: Estimate | None) -> str:
+def post_rows(preset: Preset, corpus: str, table: Table) -> list[str]:
+    """The rows of models under Post-LN."""
+    against = {normalization.POST[STANDARD]: known(table, located(preset, corpus, normalization.BOOSTED_POST.quantity))}
+    post = set(normalization.POST.values())
+    rows = [(label, arm) for label, arm in rows_on(preset, corpus, table) if arm in post]
+    return [row(label, table.rows[label], against.get(arm)) for label, arm in rows]
+
+
+def row(label: str, cells: list[Cell | None], against: Estimate | None) -> str:
     perplexity, _, parameters, flops = cells
+    assert perplexity is not None
+    assert parameters is not None
+    assert flops is not None
     difference = "" if against is None else f"{against.mean:+.2f} [{against.low:+.2f}, {against.high:+.2f}]"
     return (
-        f"| {name.replace(' | ', ', ')} | {parameters.ours.mean:.3f} M | {flops.ours.mean:.3f} | "
+        f"| {without_bars(label)} | {parameters.ours.mean:.3f} M | {flops.ours.mean:.3f} | "
         f"{interval(perplexity.ours, 2)} | {difference} |"
     )
 
 
-def words(table: Table) -> str:
-    """What the intervals say."""
+def words(preset: Preset, table: Table, compared: dict[str, Relative]) -> str:
+    """What the intervals say, rival by rival."""
     said = []
-    for comparison in table.comparisons:
-        name, bar, corpus = comparison.label.removeprefix("boosted - ").partition(" | ")
-        if is_against(comparison.label) and name in AGAINST:
-            e = comparison.difference
-            verdict = "beats" if e.high < 0 else "loses to" if e.low > 0 else "cannot be told from"
-            if e.n < 2:
-                verdict = "has one seed, which decides nothing, against"
-            where = f" on {corpus}" if bar else ""
-            said.append(f"{verdict} {AGAINST[name]}{where} ({e.mean:+.1f} % [{e.low:+.1f}, {e.high:+.1f}])")
-    return f"At this scale boosted attention {'; it '.join(said)}. (Each interval on its own, uncorrected.)"
+    for corpus in preset.text.corpora:
+        where = f" on {short(preset, corpus)}" if len(preset.text.corpora) > 1 else ""
+        for rival, relative in compared.items():
+            e = known(table, located(preset, corpus, relative.quantity))
+            if rival in RIVALS and e is not None:
+                said.append(f"{verb(e)} {RIVALS[rival]}{where} ({e.mean:+.1f} % [{e.low:+.1f}, {e.high:+.1f}])")
+    return f"At this scale {BOOSTED} attention {'; it '.join(said)}. (Each interval on its own, uncorrected.)"
+
+
+def verb(e: Estimate) -> str:
+    """How a difference of perplexities reads."""
+    if e.n < 2:
+        return "has one seed, which decides nothing, against"
+    return "beats" if e.high < 0 else "loses to" if e.low > 0 else "cannot be told from"
 
 
 def into(text: str, block: str, what: str) -> str:

@@ -1,47 +1,36 @@
-"""The experiments, one module each."""
+"""The experiments, one file each.
+
+A file whose name does not begin with an underscore holds one ``EXPERIMENT`` and is found by being here.
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import cast
+import pkgutil
 
-from boosted_attention.lab.experiment import Experiment
+from boosted_attention.lab.experiment import Experiment, Kind
 from boosted_attention.validation import require_choice
 
-# name: module, in the order they are shown
-EXPERIMENTS = {
-    "propositions": "propositions",
-    "negative": "negative",
-    "rounds": "rounds",
-    "gates": "gates",
-    "scaling": "scaling",
-    "routing": "routing",
-    "budget": "budget",
-    "residual-control": "residual_control",
-    "temperature": "temperature",
-    "metric": "metric",
-    "lm-main": "lm_main",
-    "lm-normalization": "lm_normalization",
-    "lm-kv-source": "lm_kv_source",
-    "lm-convergence": "lm_convergence",
-    "lm-rounds": "lm_rounds",
-    "lm-controls": "lm_controls",
-    "lm-scale": "lm_scale",
-    "lm-selective": "lm_selective",
-    "lm-pareto": "lm_pareto",
-    "analysis": "analysis",
-    "finetune": "finetune",
-}
 
-# those that train language models
-TEXT = tuple(name for name in EXPERIMENTS if name.startswith("lm-") or name == "analysis")
-# what reproduce does unasked
-DEFAULT = tuple(
-    name for name in EXPERIMENTS if (name not in TEXT or name in ("lm-main", "analysis")) and name != "finetune"
-)
+def found() -> dict[str, Experiment]:
+    """Every experiment below this folder, in the order they are listed."""
+    experiments = []
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        if not module.ispkg and not module.name.rpartition(".")[2].startswith("_"):
+            experiments.append(importlib.import_module(module.name).EXPERIMENT)
+    named = {e.name: e for e in sorted(experiments, key=lambda e: e.order)}
+    assert len(named) == len(experiments), "two experiments have the same name"
+    ids = [claim.id for e in experiments for claim in e.claims]
+    assert len(set(ids)) == len(ids), "two claims have the same id"
+    return named
+
+
+EXPERIMENTS = found()
+LANGUAGE = tuple(name for name, e in EXPERIMENTS.items() if e.kind is Kind.LANGUAGE)
+DEFAULT = tuple(name for name, e in EXPERIMENTS.items() if e.by_default)  # what reproduce does unasked
 
 
 def experiment(name: str) -> Experiment:
+    """An experiment by name."""
     require_choice("experiment", name, EXPERIMENTS)
-    module = importlib.import_module(f"boosted_attention.lab.experiments.{EXPERIMENTS[name]}")
-    return cast(Experiment, module)
+    return EXPERIMENTS[name]

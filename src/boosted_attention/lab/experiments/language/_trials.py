@@ -1,0 +1,181 @@
+"""Trials of language models: which options name them, what they build on, how long they take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, replace
+from functools import lru_cache
+from typing import Any
+
+from boosted_attention.data.tokens import DataConfig
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.lab.work.language import planned_steps
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.train.config import TrainingConfig
+
+Arm = Mapping[str, Any]  # options of the model that differ from the preset's
+
+CORE_FLOPS = 3e10  # per second and core, for a rough time; measured on small models
+# Options that always stand in a trial's configuration; the others only where they differ from the defaults below, so
+# that a new option does not make old results nameless.
+STATED = {
+    LanguageModelConfig: ("vocab_size", "d_model", "n_layers", "n_heads", "max_len", "attention"),
+    TrainingConfig: ("steps", "batch_size", "lr", "layout", "seed"),
+    DataConfig: ("corpus", "tokenizer"),
+}
+# The defaults that results were made with. An option whose default changes one day then stands in the configuration,
+# and no old result passes for a new one.
+DEFAULTS: dict[type, dict[str, Any]] = {
+    LanguageModelConfig: {
+        "vocab_size": 2048,
+        "d_model": 64,
+        "n_layers": 4,
+        "n_heads": 4,
+        "n_kv_heads": None,
+        "max_len": 128,
+        "attention": "boosted",
+        "attention_options": {},
+        "boosted_layers": "all",
+        "norm": "pre",
+        "norm_kind": "layernorm",
+        "positions": "learned",
+        "rope_theta": 10_000.0,
+        "ffn_multiple": 4.0,
+        "dropout": 0.0,
+        "tie_weights": True,
+        "init": "normal",
+    },
+    TrainingConfig: {
+        "steps": 1600,
+        "epochs": None,
+        "batch_size": 32,
+        "accumulate": 1,
+        "layout": "windows",
+        "lr": 1e-3,
+        "warmup": None,
+        "horizon": 1600,
+        "weight_decay": 0.01,
+        "beta2": 0.999,
+        "clip": 1.0,
+        "eval_every": 200,
+        "eval_unit": "steps",
+        "protocol": "full",
+        "precision": "float32",
+        "compile": False,
+        "seed": 0,
+    },
+    DataConfig: {
+        "corpus": "stdlib",
+        "validation": None,
+        "test": None,
+        "held_out": 0.1,
+        "field": "text",
+        "data_root": None,
+        "tokenizer": "bpe",
+        "train_tokens": None,
+        "held_out_tokens": None,
+    },
+}
+
+
+def stated(config: LanguageModelConfig | TrainingConfig | DataConfig) -> dict[str, Any]:
+    """The options that make a trial what it is, as JSON values."""
+    always, known = STATED[type(config)], DEFAULTS[type(config)]
+    values = config.to_dict() if isinstance(config, LanguageModelConfig) else vars(config)
+    kept = {}
+    for f in fields(config):
+        own = f.default_factory() if f.default_factory is not MISSING else f.default
+        if f.name in always or values[f.name] != known.get(f.name, own):
+            kept[f.name] = values[f.name]
+    return kept
+
+
+def arm_model(preset: Preset, arm: Arm) -> LanguageModelConfig:
+    """The preset's model with an arm's options."""
+    return replace(preset.text.configuration().model, **arm)
+
+
+def training_trial(preset: Preset, corpus: str, arm: Arm, seed: int, name: str, *, steps: int | None = None) -> Trial:
+    """One model on one corpus with one seed; ``steps`` shortens or lengthens the whole schedule in proportion."""
+    base = preset.text.configuration()
+    model = arm_model(preset, arm)
+    training, data = replace(base.training, seed=seed), replace(base.data, corpus=corpus)
+    if steps is not None:
+        share = steps / planned_steps(base.model, base.training, base.data)
+        training = replace(
+            training,
+            steps=steps,
+            epochs=None,
+            horizon=round(training.horizon * share),
+            eval_every=max(1, steps // 8),
+            eval_unit="steps",
+        )
+    return Trial(
+        work="language.train",
+        config={"model": stated(model), "training": stated(training), "data": stated(data)},
+        label=f"{name}, {corpus}, seed {seed}",
+        group=name,
+        seconds=cost(model, training, data),
+    )
+
+
+def timing_trial(preset: Preset, arms: Mapping[str, Arm], name: str) -> Trial:
+    """Step times of several models beside the first one's."""
+    return Trial(
+        work="language.time",
+        config={
+            "models": [[label, stated(arm_model(preset, arm))] for label, arm in arms.items()],
+            "batch_size": preset.text.configuration().training.batch_size,
+            "repeats": preset.text.timed_steps,
+        },
+        label=f"step times, {name}",
+        seconds=3.0 * len(arms),
+    )
+
+
+def derived_trial(
+    preset: Preset, corpus: str, seed: int, name: str, work: str, after: Trial, options: Mapping[str, Any]
+) -> Trial:
+    """A model that another trial's result decides upon."""
+    plain = training_trial(preset, corpus, {}, seed, name)
+    return Trial(
+        work=work,
+        config={**plain.config, **options},
+        after=(after.key,),
+        label=plain.label,
+        group=name,
+        seconds=plain.seconds,
+    )
+
+
+def analysis_trial(preset: Preset, corpus: str, arm: Arm, against: Arm, seed: int) -> Trial:
+    """All analyses of one trained model beside another, both of one seed."""
+    models = [training_trial(preset, corpus, chosen, seed, "") for chosen in (arm, against)]
+    text = preset.text
+    return Trial(
+        work="language.analyse",
+        config={
+            "model": models[0].config,
+            "against": models[1].config,
+            "sequences": text.analysed_sequences,
+            "pairs": text.hull_pairs,
+            "with_explorer": seed == text.seeds[0],
+        },
+        after=tuple(trial.key for trial in models),
+        label=f"analysis, {corpus}, seed {seed}",
+        seconds=text.analysed_sequences * 0.4,
+    )
+
+
+@lru_cache(maxsize=256)
+def flops_of(items: str) -> int:
+    return LanguageModelConfig.from_dict(json.loads(items)).flops()
+
+
+def cost(model: LanguageModelConfig, training: TrainingConfig, data: DataConfig) -> float:
+    """Seconds on one core, roughly."""
+    per_token = flops_of(json.dumps(model.to_dict(), sort_keys=True))
+    steps = planned_steps(model, training, data)
+    return 5.0 + 3 * per_token * steps * training.batch_size * model.max_len / CORE_FLOPS

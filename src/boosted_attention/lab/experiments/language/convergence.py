@@ -1,0 +1,156 @@
+"""Appendix B: steps, FLOPs and seconds to reach each other's final validation loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from boosted_attention.chart import Figure, Panel, measured
+from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiments.language._shared import (
+    BOOSTED,
+    FAIR,
+    STANDARD,
+    TWICING,
+    against_zero,
+    compare,
+    describe_scale,
+    is_first,
+    main_arms,
+    read,
+    short,
+    tag,
+    text_table,
+    training_trials,
+)
+from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.quantity import Quantity
+from boosted_attention.lab.judging.table import BySeed, Cell, Table, over_seeds
+from boosted_attention.lab.judging.verdicts import number
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.lab.work.language import LanguageResult
+from boosted_attention.statistics import estimate
+
+TITLE = "Training needed to reach each other's final validation loss (Appendix B)"
+STEPS_TO = {  # what the boosted model needs less, in percent of the other's whole run
+    other: Quantity(f"steps to the {other} model's end", paper)
+    for other, paper in ((FAIR, -20.0), (STANDARD, -33.0), (TWICING, None))
+}
+COSTS = ("steps", "FLOPs", "seconds")
+
+
+def trials(preset: Preset) -> list[Trial]:
+    return training_trials(preset, main_arms(preset))
+
+
+def steps_to(curve: list[tuple[int, float]], loss: float) -> float | None:
+    """Where a validation curve first comes down to ``loss``, on a line between evaluations; None if it never does."""
+    steps, losses = np.asarray(curve, dtype=float).T
+    for i in range(1, len(steps)):
+        if losses[i] <= loss:
+            fraction = (losses[i - 1] - loss) / (losses[i - 1] - losses[i])
+            return float(steps[i - 1] + fraction * (steps[i] - steps[i - 1]))
+    return None
+
+
+def training_needed(
+    runner: Mapping[int, LanguageResult], goal: Mapping[int, LanguageResult]
+) -> dict[str, BySeed] | None:
+    """What ``runner`` needs to where ``goal`` ends, against its whole run, in percent; None if a seed never does."""
+    columns: dict[str, dict[int, float]] = {cost: {} for cost in COSTS}
+    for seed, theirs in goal.items():
+        ours = runner[seed]
+        steps = steps_to(ours.curve, theirs.final_validation_loss)
+        if steps is None:
+            return None
+        factors = (1.0, ours.flops_per_token / theirs.flops_per_token, ours.measured.seconds / theirs.measured.seconds)
+        for cost, factor in zip(COSTS, factors, strict=True):
+            columns[cost][seed] = 100 * (steps / theirs.steps * factor - 1)
+    return {**columns}
+
+
+def collect(preset: Preset, results: Results) -> Table:
+    table = text_table(TITLE, preset, [f"{cost} (%)" for cost in COSTS])
+    table.precision = 1
+    for corpus in preset.text.corpora:
+        found = read(preset, results, corpus, main_arms(preset))
+        pairs, never = [], []
+        for other, quantity in STEPS_TO.items():
+            for runner, goal in ((BOOSTED, other), (other, BOOSTED)):
+                columns = training_needed(found[runner], found[goal])
+                label = f"{runner}, to the end of {goal}{tag(preset, corpus)}"
+                if columns is None:
+                    never.append(label)
+                    table.add_row(label, [None] * len(COSTS))
+                    if runner == BOOSTED and is_first(preset, corpus):
+                        table.missing[quantity] = "not reached with every seed"
+                    continue
+                table.add_row(label, [Cell(over_seeds(values)) for values in columns.values()])
+                if runner == BOOSTED:
+                    pairs.append(against_zero(quantity, columns["steps"]))
+        compare(table, preset, corpus, pairs)
+        if never:
+            table.notes.append(f"Not reached with every seed, so without figures: {'; '.join(never)}.")
+    table.notes[0] = "What is needed less than (-) or beyond (+) the whole run of the model to be reached, in percent."
+    table.notes.append("Seconds are those of the trainings themselves, on a machine that others shared.")
+    return table
+
+
+def figure(preset: Preset, table: Table, results: Results) -> Figure:
+    panels = []
+    for corpus in preset.text.corpora:
+        series, last = [], {}
+        for arm, by_seed in read(preset, results, corpus, main_arms(preset)).items():
+            curves = [result.curve for result in by_seed.values()]
+            points = [(column[0][0], estimate([loss for _, loss in column])) for column in zip(*curves, strict=True)]
+            points = points[len(points) > 3 :]  # the untrained model would flatten the rest
+            series.append(measured(arm, [step for step, _ in points], [e for _, e in points]))
+            last[arm] = points[-1][1].mean
+        panels.append(
+            Panel(
+                x_label="step",
+                y_label="validation loss (nats)",
+                series=series,
+                title=short(preset, corpus),
+                levels={f"where {FAIR} ends": last[FAIR]},
+            )
+        )
+    return Figure(
+        name="convergence",
+        title="Validation loss during training",
+        caption=f"The paper's Figure 7, in nats, with intervals over seeds. {describe_scale(table)}",
+        panels=panels,
+    )
+
+
+CLAIMS = [
+    claim(
+        "lm-convergence-wide",
+        "App. B",
+        STEPS_TO[FAIR],
+        number(5.0),
+        "The boosted model reaches the wider model's final perplexity in 20 % fewer steps.",
+        paper=f"{STEPS_TO[FAIR].paper:.0f} %",
+    ),
+    claim(
+        "lm-convergence-standard",
+        "App. B",
+        STEPS_TO[STANDARD],
+        number(5.0),
+        "The boosted model reaches the standard model's final perplexity in a third fewer steps.",
+        paper=f"{STEPS_TO[STANDARD].paper:.0f} %",
+    ),
+]
+
+EXPERIMENT = Experiment(
+    name="lm-convergence",
+    title=TITLE,
+    kind=Kind.LANGUAGE,
+    order=140,
+    trials=trials,
+    collect=collect,
+    claims=CLAIMS,
+    figure=figure,
+)

@@ -1,0 +1,102 @@
+"""Table 4: the main arms under Pre-LN and Post-LN."""
+
+from __future__ import annotations
+
+from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiments.language._shared import (
+    BOOSTED,
+    FAIR,
+    STANDARD,
+    WIKITEXT,
+    add_arms,
+    compare,
+    main_arms,
+    perplexities,
+    read,
+    relative,
+    text_table,
+    training_trials,
+)
+from boosted_attention.lab.experiments.language._trials import Arm
+from boosted_attention.lab.experiments.language.main import PAPER_REDUCTION
+from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.quantity import Quantity
+from boosted_attention.lab.judging.table import Table
+from boosted_attention.lab.judging.verdicts import above, below, number
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.trials.trial import Trial
+
+TITLE = "Placement of the norms (Table 4)"
+ARMS = (STANDARD, FAIR, BOOSTED)
+POST = {arm: f"{arm}, post" for arm in ARMS}
+PAPER = {STANDARD: 77.2, FAIR: 71.8, BOOSTED: 84.6}  # under Post-LN, on WikiText-103
+PERPLEXITY = {arm: Quantity(f"perplexity, {POST[arm]}", PAPER[arm]) for arm in ARMS}
+BOOSTED_PRE = relative(BOOSTED, STANDARD, PAPER_REDUCTION[WIKITEXT], "boosted - standard, pre")
+BOOSTED_POST = relative(POST[BOOSTED], POST[STANDARD], 9.6, "boosted - standard, post")
+FAIR_PRE = relative(FAIR, STANDARD, -4.4, "param-fair - standard, pre")
+FAIR_POST = relative(POST[FAIR], POST[STANDARD], -7.0, "param-fair - standard, post")
+RELATIVES = (BOOSTED_PRE, BOOSTED_POST, FAIR_PRE, FAIR_POST)
+
+
+def arms(preset: Preset) -> dict[str, Arm]:
+    """The arms without twicing, before and after the norms have moved."""
+    pre = {name: main_arms(preset)[name] for name in ARMS}
+    return {**pre, **{POST[name]: {**arm, "norm": "post"} for name, arm in pre.items()}}
+
+
+def trials(preset: Preset) -> list[Trial]:
+    return training_trials(preset, arms(preset))
+
+
+def collect(preset: Preset, results: Results) -> Table:
+    table = text_table(TITLE, preset)
+    for corpus in preset.text.corpora:
+        found = read(preset, results, corpus, arms(preset))
+        own = {POST[arm]: q if corpus == WIKITEXT else Quantity(q.name) for arm, q in PERPLEXITY.items()}
+        add_arms(table, preset, corpus, found, own)
+        values = perplexities(found)
+        compare(table, preset, corpus, [r.of(values) for r in RELATIVES])
+    return table
+
+
+CALLED = {STANDARD: "standard", FAIR: "wider", BOOSTED: "boosted"}
+CLAIMS = [
+    *(
+        claim(
+            f"lm-post-{tagged}",
+            "6.2",
+            PERPLEXITY[arm],
+            number(),
+            f"Under Post-LN the {CALLED[arm]} model reaches {PAPER[arm]}.",
+        )
+        for arm, tagged in ((STANDARD, "standard"), (FAIR, "wide"), (BOOSTED, "boosted"))
+    ),
+    claim(
+        "lm-post-reverses",
+        "6.2",
+        BOOSTED_POST.quantity,
+        above(),
+        "Under Post-LN boosting makes perplexity worse.",
+        paper=f"{BOOSTED_POST.quantity.paper:+} %",
+    ),
+    claim(
+        "lm-post-wide-helps",
+        "6.2",
+        FAIR_POST.quantity,
+        below(),
+        "Under Post-LN the wider model still improves.",
+        paper=f"{FAIR_POST.quantity.paper} %",
+    ),
+    claim(
+        "lm-pre-wide-helps",
+        "6.2",
+        FAIR_PRE.quantity,
+        below(),
+        "Under Pre-LN the wider model improves.",
+        paper=f"{FAIR_PRE.quantity.paper} %",
+    ),
+]
+
+EXPERIMENT = Experiment(
+    name="lm-normalization", title=TITLE, kind=Kind.LANGUAGE, order=120, trials=trials, collect=collect, claims=CLAIMS
+)

@@ -1,0 +1,86 @@
+"""Boosting only some layers: those whose corrections are missed most, against as many at random."""
+
+from __future__ import annotations
+
+from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiments.language._shared import (
+    BOOSTED,
+    PLAIN,
+    STANDARD,
+    add_arms,
+    compare,
+    language_result,
+    perplexities,
+    read,
+    relative,
+    require_alike,
+    short,
+    text_table,
+    training_trials,
+)
+from boosted_attention.lab.experiments.language._trials import analysis_trial, derived_trial
+from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.table import Table
+from boosted_attention.lab.judging.verdicts import below
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.trials.trial import Trial
+
+TITLE = "Boosting only the layers that matter"
+WHOLE = {name: PLAIN[name] for name in (STANDARD, BOOSTED)}
+CHOSEN, RANDOM = "chosen layers", "random layers"
+CHOICES = {CHOSEN: "importance", RANDOM: "random"}
+HOW = {CHOSEN: "by what the boosted model loses without them", RANDOM: "at random"}
+OVER_RANDOM, OVER_BOOSTED, OVER_STANDARD = (relative(CHOSEN, other) for other in (RANDOM, BOOSTED, STANDARD))
+
+
+def analysis(preset: Preset, corpus: str, seed: int) -> Trial:
+    """The analysis of the boosted model that the choice rests on."""
+    return analysis_trial(preset, corpus, PLAIN[BOOSTED], PLAIN[STANDARD], seed)
+
+
+def selected(preset: Preset, corpus: str, seed: int, name: str) -> Trial:
+    options = {"choose": CHOICES[name]}
+    before = analysis(preset, corpus, seed)
+    return derived_trial(preset, corpus, seed, name, "language.train-selected", before, options)
+
+
+def trials(preset: Preset) -> list[Trial]:
+    places = [(corpus, seed) for corpus in preset.text.corpora for seed in preset.text.seeds]
+    parts = [selected(preset, *place, name) for place in places for name in CHOICES]
+    return [*training_trials(preset, WHOLE), *(analysis(preset, *place) for place in places), *parts]
+
+
+def collect(preset: Preset, results: Results) -> Table:
+    table = text_table(TITLE, preset)
+    for corpus in preset.text.corpora:
+        found = read(preset, results, corpus, WHOLE)
+        for name in CHOICES:
+            found[name] = {
+                seed: language_result(results, selected(preset, corpus, seed, name)) for seed in preset.text.seeds
+            }
+        require_alike(found, corpus)
+        add_arms(table, preset, corpus, found)
+        values = perplexities(found)
+        compare(table, preset, corpus, [r.of(values) for r in (OVER_RANDOM, OVER_BOOSTED, OVER_STANDARD)])
+        for name, how in HOW.items():
+            picked = [f"seed {seed}: {result.layers}" for seed, result in found[name].items()]
+            table.notes.append(f"{short(preset, corpus)}, layers chosen {how}: {', '.join(picked)}.")
+    return table
+
+
+CLAIMS = [
+    claim(
+        "lm-selective",
+        "8",
+        OVER_RANDOM.quantity,
+        below(),
+        "Boosting only the layers that matter is better than boosting as many others.",
+        paper="suggested",
+        given=OVER_STANDARD.quantity,
+        control=True,
+    )
+]
+
+EXPERIMENT = Experiment(
+    name="lm-selective", title=TITLE, kind=Kind.LANGUAGE, order=180, trials=trials, collect=collect, claims=CLAIMS
+)

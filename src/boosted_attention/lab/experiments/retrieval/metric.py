@@ -1,0 +1,56 @@
+"""A control the paper lacks: accuracy is a weak metric. The raw query already decodes to MAP."""
+
+from __future__ import annotations
+
+from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiments.retrieval._shared import (
+    MAIN,
+    UNTRAINED,
+    baseline_trial,
+    boosted,
+    by_seed,
+    task,
+    training_trial,
+)
+from boosted_attention.lab.judging.quantity import Quantity
+from boosted_attention.lab.judging.table import Cell, Table, exactly, over_seeds
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.statistics import estimate
+
+TITLE = "Accuracy (%) against squared error"
+METRICS = ("accuracy", "mse")
+SIZES = ((16, 4), (32, 8), (64, 16))
+DRAWS = range(43, 51)  # other sets of patterns than the paper's
+OVER_MAP = {(rival, metric): Quantity(f"{rival} - MAP, {metric}") for metric in METRICS for rival in ("Bayes", "raw")}
+
+
+def draw_trials(preset: Preset, d: int, k: int) -> list[Trial]:
+    return [baseline_trial(preset, {**task(d, k, 0.5), "pattern_seed": seed}) for seed in DRAWS]
+
+
+def trials(preset: Preset) -> list[Trial]:
+    other = [trial for size in SIZES for trial in draw_trials(preset, *size)]
+    return [baseline_trial(preset, MAIN), *(training_trial(preset, MAIN, boosted(m)) for m in (1, 2)), *other]
+
+
+def collect(preset: Preset, results: Results) -> Table:
+    table = Table(TITLE, ["accuracy", "squared error"], precision=3)
+    baselines = results(baseline_trial(preset, MAIN))
+    for label, key in UNTRAINED.items():
+        table.add_row(label, [Cell(exactly(baselines[key][metric])) for metric in METRICS])
+    for m in (1, 2):
+        found = results(training_trial(preset, MAIN, boosted(m)))
+        table.add_row(f"M={m}", [Cell(over_seeds(by_seed(found, metric))) for metric in METRICS])
+    for d, k in SIZES:
+        draws = [results(trial)["bayes"] for trial in draw_trials(preset, d, k)]
+        cells = [Cell(estimate([draw[metric] for draw in draws])) for metric in METRICS]
+        table.add_row(f"Bayes over {len(DRAWS)} other sets of patterns, d={d} K={k}", cells)
+    for (rival, metric), quantity in OVER_MAP.items():
+        table.quantities[quantity] = exactly(baselines[rival.lower()][metric] - baselines["map"][metric])
+    return table
+
+
+EXPERIMENT = Experiment(
+    name="metric", title=TITLE, kind=Kind.SYNTHETIC, order=100, trials=trials, collect=collect, by_default=True
+)

@@ -1,0 +1,92 @@
+"""Section 5: can a learned gate find a use for the converged answer?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiments.retrieval._shared import MAIN, by_seed, constant
+from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.quantity import Quantity
+from boosted_attention.lab.judging.table import Cell, Paired, Table, cell, over_seeds
+from boosted_attention.lab.judging.verdicts import equal
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.retrieval.task import RetrievalTask
+from boosted_attention.retrieval.training import Training
+
+TITLE = "Routing between one step and the converged answer, by what the gate sees (Section 5)"
+SEES = {
+    "outputs": "both answers",
+    "difference": "their difference",
+    "divergence": "their distance",
+    "entropy": "the attention's entropy",
+    "all": "all of these",
+}
+SENT = {features: Quantity(f"{features} | queries sent to one-step (%)", 100.0) for features in SEES}
+ROUTED_OVER_ONE_STEP = {features: Quantity(f"routed - one-step, {features}", 0.0) for features in SEES}
+ITERATED_OVER_CHANCE = Quantity("one-step attention, iterated - chance")
+
+
+def trials(preset: Preset) -> list[Trial]:
+    config = {
+        "task": asdict(RetrievalTask(**MAIN)),
+        "training": asdict(Training(steps=preset.steps)),
+        "seeds": list(range(preset.seeds)),
+        "test_size": preset.test_size,
+    }
+    seconds = preset.steps * (0.02 + 0.015 * preset.seeds)
+    return [Trial(work="retrieval.routing", config=config, label="routing", seconds=seconds)]
+
+
+def collect(preset: Preset, results: Results) -> Table:
+    table = Table(
+        TITLE, ["one-step accuracy", "routed accuracy", "weight on one-step (%)", "queries sent to one-step (%)"]
+    )
+    found, pairs = results(trials(preset)[0]), []
+    for features in SEES:
+        result = found[features]
+        one, routed = by_seed(result, "one_step", "accuracy"), by_seed(result, "routed", "accuracy")
+        weight = {seed: 100 * value for seed, value in by_seed(result, "weight_on_one_step").items()}
+        sent = over_seeds(by_seed(result, "chose_one_step"))
+        cells = [Cell(over_seeds(values)) for values in (one, routed, weight)]
+        table.add_row(features, [*cells, cell(SENT[features], sent)])
+        pairs.append(Paired(ROUTED_OVER_ONE_STEP[features], routed, one))
+    rest = by_seed(found["all"], "converged", "accuracy")
+    pairs.append(Paired(ITERATED_OVER_CHANCE, rest, constant(100 / MAIN["n_patterns"], rest)))
+    table.compare(pairs)
+    return table
+
+
+CLAIMS = [
+    *(
+        claim(
+            f"routing-{features}",
+            "5",
+            SENT[features],
+            equal(100.0, 1.0),
+            f"A gate that sees {what} learns to take the one-step answer always.",
+            paper="always",
+        )
+        for features, what in SEES.items()
+    ),
+    claim(
+        "negative-iterated",
+        "4.1",
+        ITERATED_OVER_CHANCE,
+        equal(0.0, 2.0),
+        "Attention trained for one step and then iterated to convergence is near chance.",
+        paper="near chance",
+    ),
+]
+
+EXPERIMENT = Experiment(
+    name="routing",
+    title=TITLE,
+    kind=Kind.SYNTHETIC,
+    order=60,
+    trials=trials,
+    collect=collect,
+    claims=CLAIMS,
+    by_default=True,
+)

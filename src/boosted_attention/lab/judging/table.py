@@ -1,0 +1,154 @@
+"""Tables: our numbers with intervals beside the paper's, paired comparisons, and the quantities behind both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from boosted_attention.lab.judging.quantity import Quantity
+from boosted_attention.statistics import Estimate, estimate, holm, paired_difference, seeds_needed
+
+BySeed = Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of ours beside the paper's; with the quantity it is, where claims or figures ask for it."""
+
+    ours: Estimate
+    paper: float | None = None
+    quantity: Quantity | None = None
+
+
+def cell(quantity: Quantity, ours: Estimate) -> Cell:
+    """A cell that shows a quantity."""
+    return Cell(ours, quantity.paper, quantity)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two arms' values by seed, to be compared as the quantity a - b."""
+
+    quantity: Quantity
+    a: BySeed
+    b: BySeed
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A paired difference, Holm-adjusted within its table; how many seeds the paper's effect would need to show."""
+
+    quantity: Quantity
+    difference: Estimate
+    p_holm: float | None
+    seeds_needed: int | None
+
+    @property
+    def label(self) -> str:
+        return str(self.quantity)
+
+    @property
+    def paper(self) -> float | None:
+        return self.quantity.paper
+
+
+@dataclass
+class Table:
+    """What an experiment found.
+
+    Args:
+        title: heading.
+        columns: headings of the numbers in a row.
+        precision: decimals shown.
+        scale: what was run, where that is smaller than the paper's own.
+    """
+
+    title: str
+    columns: list[str]
+    precision: int = 1
+    scale: str | None = None
+    rows: dict[str, list[Cell | None]] = field(default_factory=dict)
+    comparisons: list[Comparison] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    quantities: dict[Quantity, Estimate] = field(default_factory=dict)
+    missing: dict[Quantity, str] = field(default_factory=dict)  # with the reason
+    at_full_size: set[Quantity] = field(default_factory=set)  # of the paper's own size, whatever the table's scale
+
+    def add_row(self, label: str, cells: Sequence[Cell | None]) -> None:
+        """Add a row; the quantities of its cells are then known."""
+        assert len(cells) == len(self.columns), f"{label}: {len(cells)} cells for {len(self.columns)} columns"
+        self.rows[label] = list(cells)
+        self.quantities |= {c.quantity: c.ours for c in cells if c is not None and c.quantity is not None}
+
+    def compare(self, pairs: Sequence[Paired]) -> None:
+        """Add paired differences, corrected together."""
+        differences = [paired_difference(pair.a, pair.b) for pair in pairs]
+        tested = [i for i, difference in enumerate(differences) if difference.p is not None]
+        adjusted = dict(zip(tested, holm([differences[i].p or 0.0 for i in tested]), strict=True))
+        for i, (pair, difference) in enumerate(zip(pairs, differences, strict=True)):
+            paper = pair.quantity.paper
+            needed = seeds_needed(paper, difference.std) if paper and difference.n > 1 else None
+            self.comparisons.append(Comparison(pair.quantity, difference, adjusted.get(i), needed))
+            self.quantities[pair.quantity] = difference
+
+
+def over_seeds(values: BySeed) -> Estimate:
+    """Mean and interval of one value per seed."""
+    return estimate(list(values.values()))
+
+
+def exactly(value: float) -> Estimate:
+    """A number without randomness of ours."""
+    return Estimate(mean=value, low=value, high=value, std=0.0, n=0)
+
+
+def interval(e: Estimate, precision: int) -> str:
+    """A mean with its interval as text."""
+    if e.n <= 1:
+        return f"{e.mean:.{precision}f}"
+    shown = f"{e.mean:.{precision}f} [{e.low:.{precision}f}, {e.high:.{precision}f}]"
+    if e.bootstrap is not None:
+        shown += f" (bootstrap [{e.bootstrap[0]:.{precision}f}, {e.bootstrap[1]:.{precision}f}])"
+    return shown
+
+
+def without_bars(label: str) -> str:
+    """A label that does not end a cell of Markdown."""
+    return label.replace(" | ", ", ")
+
+
+def render(table: Table) -> str:
+    """The table as Markdown: ours with the 95 % interval, the paper's number in brackets where it has one."""
+
+    def shown(cell: Cell | None) -> str:
+        if cell is None:
+            return ""
+        paper = "" if cell.paper is None else f" (paper {cell.paper:g})"
+        return interval(cell.ours, table.precision) + paper
+
+    lines = [f"## {table.title}", ""]
+    if table.rows:
+        lines += ["| | " + " | ".join(table.columns) + " |", "|---" * (len(table.columns) + 1) + "|"]
+        for label, cells in table.rows.items():
+            lines.append("| " + " | ".join([without_bars(label), *map(shown, cells)]) + " |")
+        lines.append("")
+    if table.comparisons:
+        columns = comparison_columns(table)
+        lines += ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+        lines += ["| " + " | ".join(cells) + " |" for cells in zip(*columns.values(), strict=True)]
+        lines.append("")
+    lines += [f"{note}\n" for note in table.notes]
+    return "\n".join(lines)
+
+
+def comparison_columns(table: Table) -> dict[str, list[str]]:
+    """The paired differences as text, column by column; columns without an entry are left out."""
+    rows = table.comparisons
+    columns = {
+        "paired difference": [without_bars(c.label) for c in rows],
+        "ours": [interval(c.difference, table.precision) for c in rows],
+        "p (Holm)": ["" if c.p_holm is None else f"{c.p_holm:.2g}" for c in rows],
+        "paper": ["" if c.paper is None else f"{c.paper:+.3g}" for c in rows],
+        "seeds the paper's effect needs": ["" if c.seeds_needed is None else str(c.seeds_needed) for c in rows],
+    }
+    return {name: cells for name, cells in columns.items() if any(cells)}

@@ -1,0 +1,1 @@
+"""Trials: units of the lab, where their records are kept, and what carries them out."""

@@ -1,0 +1,145 @@
+"""Records of finished trials: written whole or not at all, checked when they are read, never thrown away."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from boosted_attention import __version__
+from boosted_attention.files import write_json
+from boosted_attention.lab.trials.trial import Trial, canonical
+from boosted_attention.validation import InputError, require, shortened
+
+FOLDER = "trials"  # below OUT
+OLD_FOLDER = "runs"  # where version 0.1.0 and earlier kept results, under names of modules
+RECORD = {"trial": dict, "label": str, "seconds": float, "versions": dict, "sha256": str}  # beside result and commit
+
+
+@dataclass
+class Outcome:
+    """Records of finished trials by key, and what went wrong with the others."""
+
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)  # label: what happened
+    remarks: list[str] = field(default_factory=list)  # result files that could not be used
+
+    def result(self, trial: Trial) -> Any:
+        """The result of a finished trial, as JSON; KeyError if it is not there."""
+        return self.records[trial.key]["result"]
+
+    def has(self, trials: Sequence[Trial]) -> bool:
+        return all(trial.key in self.records for trial in trials)
+
+
+def write_record(directory: Path, trial: Trial, result: Any, seconds: float) -> None:
+    """Write what a trial computed, with what made it."""
+    record = {
+        "trial": trial.identity,
+        "label": trial.label,
+        "result": result,
+        "sha256": checksum(result),
+        "seconds": round(seconds, 3),
+        "versions": versions(),
+        "commit": commit(),
+    }
+    write_json(directory / "result.json", record)
+
+
+def read_record(directory: Path, trial: Trial) -> tuple[dict[str, Any] | None, str | None]:
+    """Read a finished trial's record; or None and, if a file is there that does not serve, what is wrong with it."""
+    path = directory / trial.key / "result.json"
+    if not path.exists():
+        return None, None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return None, f"{path} is damaged JSON"
+    except OSError as error:
+        return None, f"{path} cannot be read: {error.strerror}"
+    whole = isinstance(record, dict) and all(isinstance(record.get(key), kind) for key, kind in RECORD.items())
+    if not whole or not {"result", "commit"} <= set(record) or record["sha256"] != checksum(record["result"]):
+        return None, f"{path} is damaged: not a whole record"
+    if record["trial"] != trial.identity:
+        return None, f"{path} is not the result of this trial"
+    return record, None
+
+
+def stored(trials: Sequence[Trial], out: Path) -> Outcome:
+    """What has been computed of these trials."""
+    require_layout(out)
+    outcome = Outcome()
+    for trial in trials:
+        record, remark = read_record(out / FOLDER, trial)
+        if record is not None:
+            outcome.records[trial.key] = record
+        outcome.remarks += [remark] if remark else []
+    return outcome
+
+
+def require_layout(out: Path) -> None:
+    """Raise InputError for a folder whose results lie where nothing reads them any more."""
+    require(
+        not (out / OLD_FOLDER).is_dir(),
+        f"out={str(out)!r} holds results of an older layout ({OLD_FOLDER}/), which this version does not read; "
+        "use another folder, or the version that made them",
+    )
+
+
+def set_aside(directory: Path, trial: Trial) -> None:
+    """Keep a result that does not serve, under another name, with the training behind it."""
+    path = directory / trial.key / "result.json"
+    number = 1
+    while (kept := path.with_name(f"result.old-{number}.json")).exists():
+        number += 1
+    path.rename(kept)
+    training = path.with_name("training")
+    if training.exists():  # or the new result would be the old weights again
+        training.rename(path.with_name(f"training.old-{number}"))
+
+
+def require_one_torch(outcome: Outcome, out: Path) -> None:
+    """Raise InputError where results come from several versions of torch, which may differ by more than arms do."""
+    made: dict[str, list[str]] = {}
+    for key, record in outcome.records.items():
+        made.setdefault(f"torch {record['versions']['torch']}", []).append(key)
+    if len(made) > 1:
+        few_first = sorted(made.items(), key=lambda item: len(item[1]))
+        listed = "; ".join(f"{torch}: {shortened(keys)}" for torch, keys in few_first)
+        raise InputError(f"out={str(out)!r} mixes results of different versions: {listed}; use another folder")
+
+
+def checksum(result: Any) -> str:
+    return hashlib.sha256(canonical(result).encode()).hexdigest()
+
+
+@cache
+def versions() -> dict[str, str]:
+    """What made a result: this package, Python and the libraries that compute."""
+    import platform
+
+    named = {name: version(name) for name in ("torch", "numpy", "scipy")}
+    return {"boosted-attention": __version__, "python": platform.python_version(), **named}
+
+
+@cache
+def commit() -> str | None:
+    """The checkout's commit, with a + if files differ from it; None outside a checkout."""
+    root = Path(__file__).parent
+
+    def git(*args: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    head = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--", str(root.parents[1]))
+    return None if head is None else head + ("+" if changed else "")

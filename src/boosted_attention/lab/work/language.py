@@ -1,0 +1,248 @@
+"""Work on language models: one model, one corpus, one seed each, resumable in the middle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from boosted_attention.analysis.examine import examine
+from boosted_attention.analysis.importance import most_important
+from boosted_attention.analysis.survey import draw_rows
+from boosted_attention.data.tokens import DataConfig, TokenData, prepare
+from boosted_attention.files import write_json
+from boosted_attention.lab.trials.store import versions
+from boosted_attention.lab.trials.trial import Context, Finished, Progress, Settings, work
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.records import from_json, to_json
+from boosted_attention.train.config import TrainingConfig
+from boosted_attention.train.folder import RunConfig, TrainedRun, load_run
+from boosted_attention.train.metrics import dynamics_of, read_metrics
+from boosted_attention.train.observer import Unwatched
+from boosted_attention.train.trainer import Trainer
+from boosted_attention.validation import InputError, require
+
+TIME_TOLERANCE = 0.15  # widths come in steps, and a shared machine is not a stop-watch
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestScore:
+    """How the best checkpoint does on the test split."""
+
+    __test__ = False  # no test of pytest's
+
+    loss: float  # nats per token
+    perplexity: float
+    tokens: int
+    bits_per_byte: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestStep:
+    """The evaluation with the lowest validation loss."""
+
+    step: int
+    validation_loss: float
+    validation_perplexity: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What depends on the machine."""
+
+    device: str
+    seconds: float
+    curve_seconds: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageResult:
+    """A trained language model. All but ``measured`` follows from the trial's configuration."""
+
+    test: TestScore
+    best: BestStep
+    curve: list[tuple[int, float]]  # (step, validation loss)
+    final_validation_loss: float
+    steps: int
+    tokens: int
+    parameters: int
+    flops_per_token: int
+    data: str  # fingerprint of the text
+    order: str  # hash of all batches
+    measured: Measured
+    layers: list[int] | None = None  # those boosted, where an earlier trial chose them
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestInTime:
+    """The width whose step time is nearest, and that time as a multiple of the other model's."""
+
+    width: int
+    step_time: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeMatched:
+    """The standard model whose training step takes as long as another's, if there is one."""
+
+    measured: NearestInTime
+    trained: LanguageResult | None  # None where no width is near enough
+
+
+class Reporter(Unwatched):
+    """Tells a trial's progress from the trainer's steps."""
+
+    def __init__(self, progress: Progress):
+        self.progress = progress
+
+    def start(self, first: int, total: int) -> None:
+        self.total = total
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        self.progress(row["step"] / self.total)
+
+
+@work("language.train")
+def train(context: Context, *, model: Config, training: Config, data: Config) -> Config:
+    """Train a model and test its best checkpoint. A killed trial goes on from its last checkpoint."""
+    return to_json(train_model(context, model, training, data))
+
+
+def train_model(context: Context, model: Config, training: Config, data: Config) -> LanguageResult:
+    """Train in ``context.folder``; arguments are the stated options of the three configurations."""
+    settings = context.settings
+    config = RunConfig(
+        model=LanguageModelConfig.from_dict(model),
+        training=TrainingConfig(**training),
+        data=data_config(data, settings),
+    )
+    tokens = prepare(config.data, config.model.vocab_size)
+    config = replace(config, model=replace(config.model, vocab_size=tokens.tokenizer.vocab_size))
+    place = context.folder / "training"
+    start_anew_with_another_torch(place)
+    trainer = Trainer(
+        folder=place,
+        config=config,
+        data=tokens,
+        device=settings.device,
+        checkpoint_every=100,
+        observer=Reporter(context.progress),
+    )
+    found = trainer.run(resume=True)
+    rows = read_metrics(place / "metrics.jsonl")
+    evaluations = [row for row in rows if "validation_loss" in row]
+    batches = "".join(row["batch"] for row in rows if "batch" in row)
+    best = {key: found["best"][key] for key in ("step", "validation_loss", "validation_perplexity")}
+    return LanguageResult(
+        test=from_json(TestScore, found["test"]),
+        best=BestStep(**best),
+        curve=[(row["step"], row["validation_loss"]) for row in evaluations],
+        final_validation_loss=evaluations[-1]["validation_loss"],
+        steps=found["steps"],
+        tokens=found["tokens"],
+        parameters=found["parameters"],
+        flops_per_token=found["flops_per_token"],
+        data=found["data"],
+        order=hashlib.sha256(batches.encode()).hexdigest()[:16],
+        measured=Measured(
+            device=settings.device, seconds=found["seconds"], curve_seconds=[row["seconds"] for row in evaluations]
+        ),
+    )
+
+
+def data_config(data: Config, settings: Settings) -> DataConfig:
+    """The text, where this machine has it."""
+    return replace(DataConfig(**data), data_root=settings.data_root)
+
+
+def planned_steps(model: LanguageModelConfig, training: TrainingConfig, data: DataConfig) -> int:
+    """Steps of a training, known before its text is."""
+    rows = (data.train_tokens or 0) // model.max_len
+    return training.total_steps(max(1, rows // training.batch_size))
+
+
+def start_anew_with_another_torch(place: Path) -> None:
+    """Put a training begun with another version of torch aside: its result would be of neither."""
+    now = {"torch": versions()["torch"]}
+    stamp = place / "versions.json"
+    if stamp.exists() and json.loads(stamp.read_text(encoding="utf-8")) != now:
+        number = 1
+        while (kept := place.with_name(f"training.old-{number}")).exists():
+            number += 1
+        place.rename(kept)
+    place.mkdir(parents=True, exist_ok=True)
+    write_json(stamp, now)
+
+
+@work("language.train-time-matched")
+def train_time_matched(context: Context, *, model: Config, training: Config, data: Config) -> Config:
+    """Train the standard model whose measured step time is nearest to that of an earlier timing trial's first model.
+
+    Nothing is trained where no width is near, as with models so small that a step's time hardly depends on the width.
+    """
+    ratios = context.earlier[0].result["measured"]
+    widths = {int(label): ratio for label, ratio in ratios.items() if label.isdigit()}
+    width = min(widths, key=lambda d: abs(widths[d] - 1))
+    trained = None
+    if abs(widths[width] - 1) <= TIME_TOLERANCE:
+        trained = train_model(context, {**model, "attention": "standard", "d_model": width}, training, data)
+    nearest = NearestInTime(width=width, step_time=widths[width])
+    return to_json(TimeMatched(measured=nearest, trained=trained))
+
+
+@work("language.train-selected")
+def train_selected(context: Context, *, choose: str, model: Config, training: Config, data: Config) -> Config:
+    """Train with half of the layers boosted: those an analysis found to matter most, or as many others at random."""
+    found = context.earlier[0].result["importance"]
+    n_layers = len(found["layers"])
+    require(n_layers > 1, "a choice among layers needs a model with at least two")
+    count = max(1, n_layers // 2)
+    layers = most_important(found, count)
+    if choose == "random":
+        others = [list(c) for c in combinations(range(n_layers), count) if list(c) != layers]
+        draw = torch.Generator().manual_seed(training["seed"] + 1)
+        layers = others[int(torch.randint(len(others), (), generator=draw))]
+    chosen = {**model, "attention": "boosted", "boosted_layers": layers}
+    return to_json(replace(train_model(context, chosen, training, data), layers=layers))
+
+
+@work("language.analyse")
+def analyse_models(
+    context: Context, *, model: Config, against: Config, sequences: int, pairs: int, with_explorer: bool
+) -> Config:
+    """Analyse a trained model on its test split, beside another; both are earlier trials."""
+    mine, theirs = (trained_again(trial, context) for trial in context.earlier)
+    tokens: TokenData = prepare(data_config(model["data"], context.settings), mine.config.model.vocab_size)
+    rows = draw_rows(tokens.splits["test"], mine.config.model.max_len, sequences)
+    found = examine(
+        mine.model,
+        rows,
+        mine.tokenizer.vocabulary(),
+        against=theirs.model,
+        pairs=pairs,
+        with_explorer=with_explorer,
+        progress=context.progress,
+    )
+    return {**found, "training": dynamics_of(mine.folder), "data": tokens.fingerprint}
+
+
+def trained_again(earlier: Finished, context: Context) -> TrainedRun:
+    """Load the model of a finished trial. One whose weights are gone is trained again, and must come out the same."""
+    try:
+        return load_run(earlier.folder / "training")
+    except InputError:
+        again = train_model(replace(context, folder=earlier.folder, progress=lambda fraction: None), **earlier.config)
+    before = from_json(LanguageResult, earlier.result)
+    require(
+        again.test == before.test,
+        f"{earlier.folder.name} was trained again, since its weights are gone, and came out otherwise (test loss "
+        f"{again.test.loss}, {before.test.loss} before): remove its result.json",
+    )
+    return load_run(earlier.folder / "training")

@@ -1,0 +1,193 @@
+"""What sizes that were not run here would take: parameters, FLOPs, memory, communication, days, and the commands.
+
+Shapes and FLOPs come from the model on the meta device, memory from a training step on tensors without storage; only
+the time rests on a number the reader gives, the FLOP/s that a device sustains.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.loss import bytes_of_chunk
+from boosted_attention.model.memory import Memory
+from boosted_attention.planning.matching import matched
+from boosted_attention.train.folder import RunConfig
+from boosted_attention.train.recipes import RECIPES
+from boosted_attention.validation import InputError, is_count, require, require_choice
+
+FILLED = 0.9  # of a device's memory: kernels and fragmentation need the rest
+TOKENS_PER_PARAMETER = 20  # the paper's; Hoffmann et al., "Training Compute-Optimal Large Language Models", 2022
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+MODES = [("ddp", False), ("ddp", True), ("fsdp", False), ("fsdp", True)]  # (how, with activation checkpointing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """What it runs on."""
+
+    devices: int
+    tflops: float  # sustained by one device
+    memory: float  # bytes of one device
+    per_node: int = 8  # devices of one machine
+
+    def __post_init__(self) -> None:
+        require(is_count(self.devices), f"devices={self.devices} must be at least 1")
+        for option, value in (("tflops", self.tflops), ("memory", self.memory / 1e9)):
+            require(0 < value < math.inf, f"{option}={value:g} must be positive")
+        require(is_count(self.per_node), f"per_node={self.per_node} must be at least 1")
+        require(
+            self.devices <= self.per_node or self.devices % self.per_node == 0,
+            f"devices={self.devices} does not fill nodes of per_node={self.per_node}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedModel:
+    """One model of a comparison, trained on as many tokens as the others."""
+
+    name: str
+    source: str  # the recipe or configuration it came from
+    recipe: RunConfig
+    tokens: int
+    cluster: Cluster
+
+    @property
+    def model(self) -> LanguageModelConfig:
+        return self.recipe.model
+
+    @property
+    def steps(self) -> int:
+        return math.ceil(self.tokens / (self.recipe.training.batch_size * self.model.max_len))
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the weights, and of their gradients; autocast leaves both in float32."""
+        return self.model.num_params() * (8 if self.recipe.training.precision == "float64" else 4)
+
+    @cached_property
+    def memories(self) -> tuple[Memory, Memory]:
+        """Of one row and of two: activations are linear in the rows."""
+        return self.model.memory(1, precision=self.dtype), self.model.memory(2, precision=self.dtype)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.recipe.training.precision]
+
+    @cached_property
+    def largest_block(self) -> int:
+        """Bytes of the weights of the largest block, which FSDP puts together for its turn."""
+        return max(self._bytes(block) for block in self.model.on_meta().blocks())
+
+    @property
+    def outside_blocks(self) -> int:
+        return self.weights - sum(self._bytes(block) for block in self.model.on_meta().blocks())
+
+    def _bytes(self, block: nn.Module) -> int:
+        return sum(p.numel() for p in block.parameters()) * self.weights // self.model.num_params()
+
+    def training_flops(self, recomputed: bool = False) -> float:
+        """Forward, twice that backward, and the blocks once more where their activations are not kept."""
+        again = self.model.flops() - self.model.flops_by_part()["head"] if recomputed else 0
+        return (3.0 * self.model.flops() + again) * self.tokens
+
+    def held(self, kind: str) -> float:
+        """Bytes of weights, gradients and optimizer on a device; FSDP also has two blocks and the rest in one piece."""
+        whole = 4 * self.weights
+        if kind == "ddp" or self.cluster.devices == 1:
+            return whole
+        return whole / self.cluster.devices + 2 * self.largest_block + 2 * self.outside_blocks
+
+    def activations(self, rows: int, recomputed: bool) -> float:
+        """Bytes at the end of the forward pass, or where a block is recomputed, whichever has more of them."""
+        names = ("activations", "between_blocks", "largest_block")
+        one, two = ([getattr(m, name) for name in names] for m in self.memories)
+        kept, between, block = (a + (b - a) * (rows - 1) for a, b in zip(one, two, strict=True))
+        logits = bytes_of_chunk(rows * self.model.max_len, self.model.vocab_size, self.dtype)
+        return between + max(block, logits) if recomputed else kept + logits
+
+    def activations_per_row(self, recomputed: bool) -> float:
+        """Of many rows."""
+        return (self.activations(2000, recomputed) - self.activations(1000, recomputed)) / 1000
+
+    def largest_micro_batch(self, kind: str, recomputed: bool) -> int:
+        """Rows that fit; 0 if none does."""
+        left = FILLED * self.cluster.memory - self.held(kind)
+        most = int(left / self.activations_per_row(recomputed)) if left > 0 else 0
+        return next((rows for rows in range(most, 0, -1) if self.activations(rows, recomputed) <= left), 0)
+
+    def layout(self) -> tuple[str, bool, int] | None:
+        """The first of MODES that fits, and the micro-batches of the whole batch; None if none fits."""
+        batch, devices = self.recipe.training.batch_size, self.cluster.devices
+        if batch % devices:
+            return None
+        rows = batch // devices
+        for kind, recomputed in MODES if devices > 1 else MODES[:2]:
+            most = self.largest_micro_batch(kind, recomputed)
+            parts = [p for p in range(1, rows + 1) if rows % p == 0 and rows // p <= most]
+            if parts:
+                return kind, recomputed, parts[0] * devices
+        return None
+
+    def seconds(self) -> float:
+        layout = self.layout()
+        recomputed = layout is not None and layout[1]
+        return self.training_flops(recomputed) / (self.cluster.devices * self.cluster.tflops * 1e12)
+
+    def communication(self, kind: str, micro_batches: int = 1) -> float:
+        """Bytes a device sends per step.
+
+        DDP reduces once, in the two passes of a ring; FSDP, for every micro-batch, gathers blocks twice and the rest
+        once, and reduces to shards.
+        """
+        n = self.cluster.devices
+        share = (n - 1) / n
+        if kind == "ddp":
+            return 2 * share * self.weights
+        blocks = self.weights - self.outside_blocks
+        return share * micro_batches * (self.weights + 2 * blocks + self.outside_blocks)
+
+
+def recipe_or_config(name: str) -> RunConfig:
+    """A recipe, or a configuration: config.json of a run, or its folder."""
+    if name in RECIPES:
+        return RECIPES[name]
+    path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+    if not path.is_file():
+        require_choice("recipe_or_config", name, RECIPES)
+    try:
+        config = RunConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{path} is not the config.json of a run") from None
+    require(isinstance(config.model, LanguageModelConfig), f"{path}: plan is for models that are trained from nothing")
+    return config
+
+
+def planned_models(source: str, tokens: int | None, cluster: Cluster) -> list[PlannedModel]:
+    """The model itself, and the standard ones it is to be compared with."""
+    recipe = recipe_or_config(source)
+    model = recipe.model
+    require(
+        recipe.training.batch_size % cluster.devices == 0,
+        f"devices={cluster.devices} does not divide the batch of {recipe.training.batch_size} rows",
+    )
+    require(tokens is None or is_count(tokens), f"tokens={tokens} must be at least 1")
+    models = {model.attention: model}
+    if model.attention != "standard":
+        models |= {
+            "standard": replace(model, attention="standard", attention_options={}, boosted_layers="all"),
+            "as many parameters": matched(model, "parameters"),
+            "as many FLOPs": matched(model, "flops"),
+        }
+    enough = tokens or TOKENS_PER_PARAMETER * model.num_params()
+    return [
+        PlannedModel(name=name, source=source, recipe=replace(recipe, model=m), tokens=enough, cluster=cluster)
+        for name, m in models.items()
+    ]
