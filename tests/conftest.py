@@ -1,8 +1,10 @@
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from boosted_attention import AttentionLayer, attention_layer
@@ -40,10 +42,28 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def text_file(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "words.txt"
-    path.write_text(sample_text(20_000))
-    return path
+def made_once(tmp_path_factory):
+    """``made_once(name, make)``: a folder that ``make(folder)`` fills once for all workers of a test run."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # of all workers
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        made, done = base / name, base / f"{name}.done"
+        with FileLock(base / f"{name}.lock"):
+            if not done.exists():
+                made.mkdir()
+                make(made)
+                done.touch()
+        return made
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def text_file(made_once) -> Path:
+    folder = made_once("text", lambda folder: (folder / "words.txt").write_text(sample_text(20_000)))
+    return folder / "words.txt"
 
 
 @pytest.fixture(autouse=True)

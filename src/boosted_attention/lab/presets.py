@@ -101,7 +101,14 @@ class Preset:
         return preset
 
 
-SYNTHETIC: dict[str, Any] = {"seeds": 8, "long_seeds": 4, "steps": 150, "long_steps": 3000, "test_size": 20_000, "map_size": 2000}
+SYNTHETIC: dict[str, Any] = {
+    "seeds": 8,
+    "long_seeds": 4,
+    "steps": 150,
+    "long_steps": 3000,
+    "test_size": 20_000,
+    "map_size": 2000,
+}
 
 PRESETS = {
     "smoke": Preset(

@@ -11,16 +11,18 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from boosted_attention import LanguageModelConfig, list_attention
-from boosted_attention.cli import train as train_command
+from boosted_attention.cli import train as train_cli
+from boosted_attention.cli.commands import train_command
 from boosted_attention.cli.main import main, parse
-from boosted_attention.lab import scaling
+from boosted_attention.planning import tables
+from boosted_attention.planning.cluster import MODES, Cluster, planned_models
 from boosted_attention.train.parallel import ALONE
 from boosted_attention.train.recipes import RECIPES
-from tests.lab.allocated import peak_bytes
+from tests.planning.allocated import peak_bytes
 from tests.train.test_parallel import run
 
 DOCS = Path(__file__).parents[2] / "docs" / "scaling.md"
-BIG = scaling.Cluster(devices=8, tflops=150.0, memory=80e9)
+BIG = Cluster(devices=8, tflops=150.0, memory=80e9)
 
 
 @pytest.mark.parametrize("name", list_attention())
@@ -29,9 +31,9 @@ def test_parts_add_up(name):
     assert sum(config.flops_by_part().values()) == config.flops()
 
 
-@pytest.mark.parametrize("preset", ["mini", "paper-small"])
-def test_parameters_and_flops_as_counted(preset):
-    arm = scaling.arms(preset, None, BIG)[0]
+@pytest.mark.parametrize("recipe", ["mini", "paper-small"])
+def test_parameters_and_flops_as_counted(recipe):
+    arm = planned_models(recipe, None, BIG)[0]
     model = arm.model.build()
     assert arm.model.num_params() == sum(p.numel() for p in model.parameters())
     ids = torch.zeros(1, arm.model.max_len, dtype=torch.long)
@@ -43,32 +45,32 @@ def test_parameters_and_flops_as_counted(preset):
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize(("preset", "rows"), [("mini", 32), ("mini", 4), ("paper-small", 8)])
-def test_memory_as_allocated(preset, rows, checkpointing):
+@pytest.mark.parametrize(("recipe", "rows"), [("mini", 32), ("mini", 4), ("paper-small", 8)])
+def test_memory_as_allocated(recipe, rows, checkpointing):
     """The most that torch had allocated at once in two training steps, within 15 %."""
-    arm = scaling.arms(preset, None, BIG)[0]
+    arm = planned_models(recipe, None, BIG)[0]
     planned = arm.held("ddp") + arm.activations(rows, checkpointing)
-    assert planned == pytest.approx(peak_bytes(ALONE, preset, rows, checkpointing), rel=0.15)
+    assert planned == pytest.approx(peak_bytes(ALONE, recipe, rows, checkpointing), rel=0.15)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-@pytest.mark.parametrize(("preset", "rows"), [("mini", 16), ("paper-small", 4)])
-def test_memory_of_a_process_among_two(preset, rows, kind, checkpointing, full):
-    if not full and (preset, kind, checkpointing) != ("mini", "fsdp", False):
+@pytest.mark.parametrize(("recipe", "rows"), [("mini", 16), ("paper-small", 4)])
+def test_memory_of_a_process_among_two(recipe, rows, kind, checkpointing, full):
+    if not full and (recipe, kind, checkpointing) != ("mini", "fsdp", False):
         pytest.skip("in make test-full")
-    arm = scaling.arms(preset, None, replace(BIG, devices=2))[0]
+    arm = planned_models(recipe, None, replace(BIG, devices=2))[0]
     planned = arm.held(kind) + arm.activations(rows, checkpointing)
-    done = run(2, preset, kind, rows, int(checkpointing), before=("-m", "tests.lab.allocated"))
+    done = run(2, recipe, kind, rows, int(checkpointing), before=("-m", "tests.planning.allocated"))
     assert planned == pytest.approx(int(done.stdout), rel=0.15)
 
 
-@pytest.mark.parametrize("preset", ["mini", "paper-small"])
-def test_commands_train_what_was_counted(preset):
-    for arm in scaling.arms(preset, 10**7, BIG):
-        words = arm.command().split()
+@pytest.mark.parametrize("recipe", ["mini", "paper-small"])
+def test_commands_train_what_was_counted(recipe):
+    for arm in planned_models(recipe, 10**7, BIG):
+        words = train_command(arm).split()
         assert words[:6] == ["torchrun", "--nproc-per-node", "8", "-m", "boosted_attention", "train"]
-        given = parse(train_command.prepare(words[6:]), "train", words[6:]).keywords
+        given = parse(train_cli.prepare(words[6:]), "train", words[6:]).keywords
         assert given["model"] == arm.model
         assert given["training"].total_steps(10**6) == arm.steps
         tokens = arm.steps * given["training"].batch_size * arm.model.max_len
@@ -87,12 +89,12 @@ def test_commands_of_odd_configurations(tmp_path):
     text = replace(RECIPES["mini"].data, corpus="text:my notes/*.txt")
     recipe = replace(RECIPES["mini"], model=model, training=training, data=text)
     (tmp_path / "config.json").write_text(json.dumps({**recipe.to_dict(), "fingerprint": ""}))
-    arm = scaling.arms(str(tmp_path), 10**6, replace(BIG, devices=16))[0]
-    words = shlex.split(arm.command())
+    arm = planned_models(str(tmp_path), 10**6, replace(BIG, devices=16))[0]
+    words = shlex.split(train_command(arm))
     assert words[:5] == ["torchrun", "--nnodes", "2", "--rdzv-backend", "c10d"]
     words = words[words.index("train") + 1 :]
-    given = parse(train_command.prepare(words), "train", words).keywords
-    options = dict(map(train_command.parse_option, given["attention_options"]))
+    given = parse(train_cli.prepare(words), "train", words).keywords
+    options = dict(map(train_cli.parse_option, given["attention_options"]))
     assert replace(given["model"], boosted_layers=(0, 2), attention_options=options) == arm.model
     assert given["model"].attention_layers() == {0, 2}
     assert (given["training"].compile, given["training"].batch_size) == (True, 16)
@@ -105,23 +107,23 @@ def test_what_fits(tmp_path):
     """Less memory: smaller micro-batches, then activations computed twice, then shards, then nothing."""
     layouts = []
     for memory in (80e9, 1.2e9, 0.7e9, 0.3e9, 0.01e9):
-        arm = scaling.arms("paper-medium", None, scaling.Cluster(devices=8, tflops=1.0, memory=memory))[0]
+        arm = planned_models("paper-medium", None, Cluster(devices=8, tflops=1.0, memory=memory))[0]
         layouts.append(arm.layout())
     assert layouts[0][:2] == ("ddp", False)
     assert layouts[0][2] == 8
     assert [layout is None for layout in layouts] == [False] * 4 + [True]
-    order = [scaling.MODES.index(layout[:2]) for layout in layouts[:4]]
+    order = [MODES.index(layout[:2]) for layout in layouts[:4]]
     assert order == sorted(order)
     assert order[-1] > 0
 
 
 def test_communication():
-    arm = scaling.arms("mini", None, BIG)[0]
+    arm = planned_models("mini", None, BIG)[0]
     weights = 4 * arm.model.num_params()
     assert arm.communication("ddp") == pytest.approx(2 * 7 / 8 * weights)
     blocks = weights - arm.outside_blocks
     assert arm.communication("fsdp", 3) == pytest.approx(7 / 8 * 3 * (weights + 2 * blocks + arm.outside_blocks))
-    alone = scaling.arms("mini", None, scaling.Cluster(devices=1, tflops=1.0, memory=1e9))[0]
+    alone = planned_models("mini", None, Cluster(devices=1, tflops=1.0, memory=1e9))[0]
     assert alone.communication("ddp") == alone.communication("fsdp") == 0
 
 
@@ -134,14 +136,14 @@ def test_from_the_command_line(tmp_path, capsys):
         assert part in said
     assert said.count("torchrun --nproc-per-node 2") == 4
     for options, line in (
-        (["mimi"], "RECIPE_OR_CONFIG='mimi' is not one of 'mini', "),
+        (["mimi"], "recipe_or_config='mimi' is not one of 'mini', "),
         (["mini", "--devices", "3"], "--devices 3 does not divide the batch of 32 rows"),
         (["mini", "--tokens", "0"], "--tokens 0 must be at least 1"),
         (["mini", "--device-tflops", "0"], "--device-tflops 0 must be positive"),
         (["mini", "--device-memory", "inf"], "--device-memory inf must be positive"),
         (["mini", "--devices", "16", "--devices-per-node", "5"], "--devices 16 does not fill nodes"),
         ([str(tmp_path)], "is not one of 'mini'"),
-        ([], "RECIPE_OR_CONFIG is missing"),
+        ([], "is missing"),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["plan", *options])
@@ -162,5 +164,5 @@ def test_the_documents_table(full):
     if not full:
         return
     names = [word for word in command[1].split()[1:] if word.startswith("gpt-")]
-    planned = [arm for name in names for arm in scaling.arms(name, None, BIG)]
-    assert scaling.markdown(scaling.OVERVIEW, scaling.overview(planned)) in DOCS.read_text()
+    planned = [arm for name in names for arm in planned_models(name, None, BIG)]
+    assert tables.markdown(tables.OVERVIEW, tables.overview(planned)) in DOCS.read_text()

@@ -9,14 +9,14 @@ from contextlib import suppress
 
 import pytest
 
-from boosted_attention.lab.language import text_run
+from boosted_attention.lab.experiments.language._trials import training_trial
 from boosted_attention.lab.presets import PRESETS
-from boosted_attention.lab.runner import execute
-from boosted_attention.lab.slurm import SlurmExecutor
-from tests.lab import cluster
+from boosted_attention.lab.trials.runner import execute
+from boosted_attention.lab.trials.slurm import SlurmExecutor
+from tests.lab.trials import cluster
 from tests.train.test_parallel import environment
 
-EXPERIMENT = ["reproduce", "lm-normalization", "--preset", "smoke"]  # 12 runs
+EXPERIMENT = ["reproduce", "lm-normalization", "--preset", "smoke"]  # 12 trials
 
 
 @pytest.fixture(scope="module")
@@ -75,24 +75,24 @@ def test_through_slurm_as_here(slurm, text_file, tmp_path):
     assert {path.name.split("_")[0] for path in (there / "slurm").glob("*_submitted.pkl")} == set(
         map(str, range(1, 13))
     )
-    done = len(list(there.glob("runs/*/result.json")))
+    done = len(list(there.glob("trials/*/result.json")))
     assert done == 11  # the requeued one among them
     again = run(slurm, *submit)
     assert "FAILED" not in again.stdout
-    assert len(list(there.glob("runs/*/result.json"))) == 12
+    assert len(list(there.glob("trials/*/result.json"))) == 12
     run(slurm, *EXPERIMENT, *text, "--out", here)
     for name in ("tables.md", "claims.json", "results.json"):
         assert (there / name).read_bytes() == (here / name).read_bytes(), name
-    assert not [*there.glob("runs/*/progress.txt"), *there.glob("runs/*/error.txt")]
+    assert not [*there.glob("trials/*/progress.txt"), *there.glob("trials/*/error.txt")]
 
 
 def test_a_requeued_run_goes_on_from_its_checkpoint(slurm, text_file, tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
     preset = PRESETS["smoke"].with_corpora([f"text:{text_file}"])
     steps = 1000
-    training = text_run(preset, preset.text.corpora[0], {}, 0, "long", steps=steps)
-    executor = SlurmExecutor(tmp_path / "there", partition="main", minutes=5, gpus_per_run=0)
-    place = tmp_path / "there" / "runs" / training.key
+    training = training_trial(preset, preset.text.corpora[0], {}, 0, "long", steps=steps)
+    executor = SlurmExecutor(tmp_path / "there", partition="main", minutes=5, gpus_per_trial=0)
+    place = tmp_path / "there" / "trials" / training.key
     checkpoints, progress = place / "training" / "checkpoints", place / "progress.txt"
     with ThreadPoolExecutor() as pool:
         done = pool.submit(execute, [training], tmp_path / "there", 1, executor=executor)
@@ -137,4 +137,4 @@ def test_refusals(slurm, text_file, tmp_path, full):
 def test_no_partition_without_slurm(tmp_path):
     done = run(environment(), *EXPERIMENT, "--out", tmp_path / "out", "--partition", "main", check=False)
     assert done.returncode == 2
-    assert "--partition and --gpus-per-run are for --executor slurm" in done.stderr
+    assert "--partition and --gpus-per-trial are for --executor slurm" in done.stderr

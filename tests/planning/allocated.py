@@ -1,4 +1,4 @@
-"""What torch allocates for a training step; under torchrun: preset, kind, rows and 0 or 1 for checkpointing."""
+"""What torch allocates for a training step; under torchrun: recipe, kind, rows and 0 or 1 for checkpointing."""
 
 import sys
 
@@ -10,9 +10,9 @@ from boosted_attention.train.recipes import RECIPES
 from boosted_attention.train.training import own_part
 
 
-def peak_bytes(parallel: Parallel, preset: str, rows: int, checkpointing: bool) -> int:
+def peak_bytes(parallel: Parallel, recipe: str, rows: int, checkpointing: bool) -> int:
     """The most that a process held at once in two steps, the weights that are its own included."""
-    config = RECIPES[preset].model
+    config = RECIPES[recipe].model
     model = config.build()
     trained = parallel.distribute(model, torch.device("cpu"), checkpointing=checkpointing, compiled=False)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
@@ -33,8 +33,8 @@ def peak_bytes(parallel: Parallel, preset: str, rows: int, checkpointing: bool) 
 
 
 if __name__ == "__main__":
-    preset, kind, rows, checkpointing = sys.argv[1:]
+    recipe, kind, rows, checkpointing = sys.argv[1:]
     with processes(kind, "cpu") as (parallel, _):
-        found = peak_bytes(parallel, preset, int(rows), checkpointing == "1")
+        found = peak_bytes(parallel, recipe, int(rows), checkpointing == "1")
         if parallel.main:
             print(found)

@@ -1,0 +1,33 @@
+"""Tables: rows, paired comparisons, and how both are shown."""
+
+import pytest
+
+from boosted_attention.lab.judging.quantity import Quantity
+from boosted_attention.lab.judging.table import Cell, Paired, Table, cell, exactly, over_seeds, render
+
+GAIN = Quantity("b - a | text", 1.0)
+ACCURACY = Quantity("accuracy", 50.0)
+
+
+def test_cells_make_their_quantities_known():
+    table = Table("Title", ["first", "second", "third"], precision=2)
+    table.add_row("a | text", [cell(ACCURACY, exactly(49.0)), Cell(over_seeds({0: 1.0, 1: 2.0})), None])
+    assert set(table.quantities) == {ACCURACY}
+    with pytest.raises(AssertionError, match="b: 1 cells for 3 columns"):
+        table.add_row("b", [None])
+    text = render(table)
+    assert "| a, text | 49.00 (paper 50) | 1.50 [-4.85, 7.85] |  |" in text
+
+
+def test_differences_are_paired_and_corrected_together():
+    table = Table("Title", [])
+    a, b = {0: 1.0, 1: 2.0, 2: 4.0}, {0: 2.0, 1: 3.5, 2: 5.0}
+    table.compare([Paired(GAIN, b, a), Paired(Quantity("same"), a, a)])
+    gain, same = table.comparisons
+    assert gain.difference.mean == pytest.approx(3.5 / 3)
+    assert gain.p_holm == pytest.approx(gain.difference.p)  # the other has no spread, and is no test
+    assert same.p_holm is None
+    assert gain.seeds_needed == 3
+    assert table.quantities[GAIN] == gain.difference
+    assert "| b - a, text | 1.2 " in render(table)
+    assert "seeds the paper's effect needs" in render(table)

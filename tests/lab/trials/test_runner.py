@@ -1,0 +1,147 @@
+"""The runner: nothing twice, nothing lost, failures on their own, settings handed to every trial."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from boosted_attention.lab.trials.runner import execute
+from boosted_attention.lab.trials.trial import Settings, Trial
+from tests.lab.trials import works  # noqa: F401  registers them
+
+ROOT = Path(__file__).parents[3]
+
+
+def count_trial(value, log):
+    return Trial(work="test.count", config={"value": value, "log": str(log)}, label=f"count {value}")
+
+
+def test_finished_runs_are_never_repeated(tmp_path):
+    trials = [count_trial(i, tmp_path / "log") for i in (1, 2, 3, 2)]
+    for _ in range(2):
+        outcome = execute(trials, tmp_path, workers=2)
+        assert [outcome.result(trial)["double"] for trial in trials] == [2, 4, 6, 4]
+    assert sorted((tmp_path / "log").read_text().split()) == ["1", "2", "3"]
+
+
+def test_a_record_says_where_it_comes_from(tmp_path):
+    trial = count_trial(1, tmp_path / "log")
+    execute([trial], tmp_path, workers=1)
+    record = json.loads((tmp_path / "trials" / trial.key / "result.json").read_text())
+    assert record["trial"] == trial.identity
+    assert {"torch", "python", "boosted-attention", "numpy"} <= set(record["versions"])
+    assert {"commit", "seconds", "label"} <= set(record)
+    assert json.loads((tmp_path / "trials" / trial.key / "config.json").read_text()) == trial.identity
+
+
+def test_the_reason_shown_is_the_last_ones(tmp_path):
+    trial = Trial(work="test.differently", config={"marker": str(tmp_path / "marker")}, label="bad")
+    assert "old reason" in execute([trial], tmp_path, workers=1).failures["bad"]
+    assert execute([trial], tmp_path, workers=1).failures["bad"] == "ended with exit code 7"
+
+
+def test_a_failure_leaves_the_others_intact_and_is_tried_again(tmp_path):
+    marker = tmp_path / "marker"
+    bad = Trial(work="test.crash", config={"marker": str(marker)}, label="bad")
+    dead = Trial(work="test.die", config={}, label="dead")
+    good = [count_trial(i, tmp_path / "log") for i in range(3)]
+    outcome = execute([bad, dead, *good], tmp_path, workers=2)
+    assert outcome.has(good)
+    assert not outcome.has([bad])
+    assert outcome.failures["bad"].startswith("RuntimeError: made to crash (see ")
+    assert outcome.failures["dead"] == "ended by signal 9"
+    assert "made to crash" in (tmp_path / "trials" / bad.key / "error.txt").read_text()
+    marker.touch()
+    outcome = execute([bad, *good], tmp_path, workers=2)
+    assert outcome.result(bad) == "well"
+    assert not outcome.failures
+    assert not (tmp_path / "trials" / bad.key / "error.txt").exists()
+
+
+def edited(**changes):
+    return lambda record: json.dumps({**record, **changes})
+
+
+DAMAGE = {
+    "empty": lambda record: "",
+    "torn": lambda record: json.dumps(record)[:50],
+    "not a record": lambda record: "[]",
+    "not UTF-8": lambda record: "\xff",
+    "no versions": edited(versions=None),
+    "no result": lambda record: json.dumps({key: value for key, value in record.items() if key != "result"}),
+    "no commit": lambda record: json.dumps({key: value for key, value in record.items() if key != "commit"}),
+    "another result": edited(result={"value": 1, "double": 3}),
+    "another run": edited(trial={}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_result_is_named_kept_and_redone(tmp_path, damage):
+    trial = count_trial(1, tmp_path / "log")
+    execute([trial], tmp_path, workers=1)
+    path = tmp_path / "trials" / trial.key / "result.json"
+    damaged = DAMAGE[damage](json.loads(path.read_text())).encode("latin-1")
+    path.write_bytes(damaged)
+    outcome = execute([trial], tmp_path, workers=1)
+    assert outcome.result(trial)["double"] == 2
+    assert len(outcome.remarks) == 1
+    assert str(path) in outcome.remarks[0]
+    assert path.with_name("result.old-1.json").read_bytes() == damaged
+
+
+def test_a_trial_is_given_settings_and_what_it_builds_on(tmp_path):
+    first = Trial(work="test.tell", config={"value": 1})
+    second = Trial(work="test.tell", config={"value": 2}, after=(first.key,), label="second")
+    settings = Settings(device="abacus", data_root="texts")
+    outcome = execute([second, first], tmp_path, workers=2, settings=settings)
+    told = outcome.result(second)
+    assert (told["device"], told["data_root"], told["folder"]) == ("abacus", "texts", second.key)
+    (before,) = told["earlier"]
+    assert before == {"config": {"value": 1}, "result": outcome.result(first), "folder": first.key}
+    assert (tmp_path / "shared").is_dir()
+
+
+def test_settings_are_no_part_of_a_trial(tmp_path):
+    trial = Trial(work="test.tell", config={"value": 1})
+    execute([trial], tmp_path, workers=1, settings=Settings(device="one"))
+    again = execute([trial], tmp_path, workers=1, settings=Settings(device="another"))
+    assert again.result(trial)["device"] == "one"
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from tests.lab.trials.test_runner import slow_trials
+from boosted_attention.lab.trials.runner import execute
+if __name__ == "__main__":
+    execute(slow_trials(), Path(sys.argv[1]), workers=2)
+"""
+
+
+def slow_trials():
+    return [Trial(work="test.slow", config={"value": i, "seconds": 0.3}, label=f"slow {i}") for i in range(6)]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_killed_at_any_moment_it_goes_on_from_there(tmp_path, how):
+    script, out = tmp_path / "script.py", tmp_path / "out"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(out)], env=environment, stderr=subprocess.PIPE, cwd=ROOT
+    )
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and not list(out.glob("trials/*/result.json")):
+        time.sleep(0.02)
+    process.send_signal(how)
+    process.communicate(timeout=100)
+    finished = {path: path.stat().st_mtime_ns for path in out.glob("trials/*/result.json")}
+    assert 1 <= len(finished) < 6
+    outcome = execute(slow_trials(), out, workers=2)
+    assert [outcome.result(trial) for trial in slow_trials()] == list(range(6))
+    assert all(path.stat().st_mtime_ns == when for path, when in finished.items())
