@@ -15,8 +15,9 @@ def run(out: Path = Path("out"), /) -> int:
     Args:
         out: folder that ``reproduce`` wrote to.
     """
+    from boosted_attention.cli.again import command_line
     from boosted_attention.report.page import write_report
 
-    path = write_report(out)
+    path = write_report(out, command_line)
     print(f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)")
     return 0

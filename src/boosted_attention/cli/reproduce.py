@@ -55,6 +55,7 @@ def run(
     from rich.console import Console
     from rich.markdown import Markdown
 
+    from boosted_attention.cli.again import command_line
     from boosted_attention.files import write_atomically
     from boosted_attention.lab import ledger
     from boosted_attention.lab.experiments import DEFAULT, EXPERIMENTS, experiment
@@ -119,7 +120,7 @@ def run(
     console.print(ledger.counts(found.ledger))
     console.print(f"written: {out}/tables.md, claims.json, results.json" + draw(found, chosen, out), markup=False)
     if found.tables:
-        write_atomically(out / NAME, report_page(found, chosen))
+        write_atomically(out / NAME, report_page(found, chosen, command_line))
         console.print(f"the whole of it as a page: {(out / NAME).absolute()}", markup=False, soft_wrap=True)
     for label, problem in found.outcome.failures.items():
         console.print(f"FAILED: {label}: {problem}", markup=False)

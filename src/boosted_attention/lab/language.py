@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from boosted_attention.analysis.examine import examine
+from boosted_attention.analysis.examine import Analysis, examine
 from boosted_attention.analysis.importance import most_important
 from boosted_attention.analysis.survey import draw_rows
 from boosted_attention.data.tokens import DataConfig, prepare
@@ -23,6 +23,7 @@ from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run, versions
 from boosted_attention.lab.timing import step_time_ratios
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.records import from_json, to_json
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig, TrainedRun, load_run
 from boosted_attention.train.metrics import dynamics_of, read_metrics
@@ -336,8 +337,8 @@ def train_selected(
     data: dict[str, Any],
 ) -> dict[str, Any]:
     """Train with half of the layers boosted: those whose corrections an analysis missed most, or as many at random."""
-    found = earlier[0]["importance"]
-    n_layers = len(found["layers"])
+    found = from_json(Analysis, earlier[0]).importance
+    n_layers = len(found.layers)
     require(n_layers > 1, "a choice among layers needs a model with at least two")
     count = max(1, n_layers // 2)
     layers = most_important(found, count)
@@ -375,7 +376,7 @@ def analyse_models(
     pairs: int,
     with_explorer: bool,
 ) -> dict[str, Any]:
-    """Analyse a trained model on its test split, beside another."""
+    """Analyse a trained model on its test split, beside another: an ``Analysis``."""
     mine, theirs = (
         trained_again(folder.parent, config, result) for config, result in zip((model, against), earlier, strict=True)
     )
@@ -390,4 +391,4 @@ def analyse_models(
         with_explorer=with_explorer,
         progress=progress,
     )
-    return {**found, "training": dynamics_of(mine.folder), "data": tokens.fingerprint}
+    return to_json(replace(found, training=dynamics_of(mine.folder), data=tokens.fingerprint))
