@@ -6,12 +6,13 @@ import shutil
 
 import pytest
 
+from boosted_attention.chart import Figure, Panel, Series, bounds, measured, names
+from boosted_attention.cli.commands import reproduce_command
 from boosted_attention.cli.main import main
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import reproduce
-from boosted_attention.report.chart import Figure, Panel, Series, bounds, measured, names
-from boosted_attention.report.page import command, report_page, section_order, write_report
+from boosted_attention.report.page import report_page, section_order, write_report
 from boosted_attention.report.svg import draw, ticks
 from boosted_attention.statistics import estimate
 from tests.report.made import EXPERIMENTS
@@ -27,7 +28,7 @@ def test_everything_is_there(page, made_report):
     assert len(re.findall('<details data-verdict="', page)) == len(CLAIMS)
     for name in EXPERIMENTS:
         assert f'id="table-{name}"' in page
-    figures = ("architecture", "results", "rounds", "gates", "hull", "entropy", "examples", "convergence", "scaling")
+    figures = ("architecture", "results", "rounds", "gates", "hull", "entropy", "examples", "convergence", "capacity")
     for name in (*figures, "budget", "temperature", "importance", "dynamics", "specialisation"):
         assert f'id="figure-{name}"' in page, name
     for text in ("Round explorer", "What was run", "Data fingerprints", "boosted-attention reproduce lm-main"):
@@ -91,12 +92,12 @@ def test_a_report_of_a_part(made_report, tmp_path, text_file):
 
 def test_commands_name_what_differs():
     preset = PRESETS["cpu"].with_corpora(["text:a b.txt"]).with_seeds(5)
-    assert command("lm-main", preset) == (
+    assert reproduce_command("lm-main", preset) == (
         "boosted-attention reproduce lm-main --preset cpu --seeds 5 --corpus 'text:a b.txt'"
     )
     two = PRESETS["quick"].with_corpora(["stdlib", "wikitext-2"])
-    assert command("lm-main", two).endswith("--preset quick --corpus stdlib wikitext-2")
-    assert command("rounds", PRESETS["quick"]) == "boosted-attention reproduce rounds --preset quick"
+    assert reproduce_command("lm-main", two).endswith("--preset quick --corpus stdlib wikitext-2")
+    assert reproduce_command("rounds", PRESETS["quick"]) == "boosted-attention reproduce rounds --preset quick"
 
 
 def test_sections_are_in_the_papers_order():
@@ -126,7 +127,7 @@ def test_report_refusals(tmp_path, made_report, capsys):
     assert "holds no complete experiment" in refused(["report", tmp_path], capsys)
     copy = tmp_path / "damaged"
     shutil.copytree(made_report, copy, ignore=shutil.ignore_patterns("training*", "report.html"))
-    result = next(copy.glob("runs/train_model-*/result.json"))
+    result = next(copy.glob("trials/language.train-*/result.json"))
     whole = result.read_text()
     result.write_text(whole[:100])
     assert f"{result} is damaged JSON" in refused(["report", copy], capsys)

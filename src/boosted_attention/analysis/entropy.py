@@ -10,25 +10,59 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from boosted_attention.analysis.survey import Histogram, Mean
+from boosted_attention.analysis.survey import Distribution, Histogram, Mean, by_layer, gate_of
 from boosted_attention.attention.trace import LayerTrace
 
 BINS = 24
 
 
+@dataclass(frozen=True, kw_only=True)
+class EntropyFinding:
+    """Entropy of one round's attention in one layer."""
+
+    layer: int
+    round: int
+    mean: float
+    heads: list[float]  # mean of each
+    histogram: Distribution  # over heads and queries
+    correlation_with_gate: float | None = None  # of sharpness, token by token; None without a gate that varies
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyRatio:
+    """How much more diffuse than the other model's layer a round is, in percent; negative is sharper."""
+
+    layer: int
+    round: int
+    percent: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyComparison:
+    """Entropies of a model, and of the one it is compared with if there is one."""
+
+    model: list[EntropyFinding]
+    against: list[EntropyFinding] | None
+    ratios: list[EntropyRatio] | None
+
+
 def entropies(weights: Tensor) -> Tensor:
-    """(..., S) -> (...,); rows that see nothing have none, 0."""
+    """Entropy of attention weights (..., S) over the keys: (...); 0 for a query that sees no key."""
     return torch.special.entr(weights.float()).sum(dim=-1)
 
 
 class EntropyStudy:
-    """Mean entropy per layer, round and head; and, token by token, its correlation with the gate."""
+    """Mean entropy per layer, round and head; and, token by token, its correlation with the gate.
+
+    Args:
+        length: positions of a sequence, which bound the entropy.
+    """
 
     def __init__(self, length: int):
         self.length = length
@@ -37,29 +71,36 @@ class EntropyStudy:
         self.pairs: dict[tuple[int, int], list[np.ndarray]] = {}  # (sharpness, gate) of every token
 
     def add(self, ids: Tensor, traces: Sequence[LayerTrace]) -> None:
+        top = math.log(max(2, self.length))
         for layer, trace in enumerate(traces):
             for m, r in enumerate(trace.rounds):
                 h = entropies(r.weights)  # (B, H, T)
                 self.heads.setdefault((layer, m), Mean()).add(h.transpose(1, 2).flatten(0, 1))
-                top = math.log(max(2, self.length))
                 self.histograms.setdefault((layer, m), Histogram(0.0, top, BINS)).add(h)
-                if r.gate is not None and r.gate.ndim:
-                    both = torch.stack([-h.mean(dim=1), r.gate.float().mean(dim=-1)])  # (2, B, T)
+                gate = gate_of(r)
+                if gate is not None:
+                    both = torch.stack([-h.mean(dim=1), gate.float().mean(dim=-1)])  # (2, B, T)
                     self.pairs.setdefault((layer, m), []).append(both.flatten(1).cpu().numpy())
 
-    def result(self) -> list[dict[str, Any]]:
-        rows = []
+    def result(self) -> list[EntropyFinding]:
+        found = []
         for (layer, m), heads in sorted(self.heads.items()):
-            row = {"layer": layer, "round": m, "mean": float(heads.value.mean()), "heads": heads.value.tolist()}
-            row["histogram"] = self.histograms[layer, m].result()
-            if (layer, m) in self.pairs:
-                row["correlation_with_gate"] = correlation(*np.concatenate(self.pairs[layer, m], axis=1))
-            rows.append(row)
-        return rows
+            pairs = self.pairs.get((layer, m))
+            found.append(
+                EntropyFinding(
+                    layer=layer,
+                    round=m,
+                    mean=float(heads.value.mean()),
+                    heads=heads.value.tolist(),
+                    histogram=self.histograms[layer, m].result(),
+                    correlation_with_gate=None if pairs is None else correlation(*np.concatenate(pairs, axis=1)),
+                )
+            )
+        return found
 
 
 def correlation(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float | None:
-    """Pearson's; None where one of the two does not vary."""
+    """Pearson's correlation; None where one of the two does not vary."""
     a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
@@ -67,22 +108,17 @@ def correlation(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Spearman's."""
+    """Spearman's correlation; None where one of the two does not vary."""
     from scipy.stats import rankdata
 
     return correlation(rankdata(a), rankdata(b))
 
 
-def by_layer(rows: Sequence[dict[str, Any]], m: int, key: str = "mean") -> dict[int, Any]:
-    """One round's values by layer, of a study's rows."""
-    return {row["layer"]: row[key] for row in rows if row["round"] == m}
-
-
-def ratios(rows: Sequence[dict[str, Any]], standard: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How much more diffuse than the standard model's layer each round is, in percent."""
-    base = by_layer(standard, 0)
+def ratios(findings: Sequence[EntropyFinding], standard: Sequence[EntropyFinding]) -> list[EntropyRatio]:
+    """Compare every round with round 0 of the same layer of another model, where that one has any entropy."""
+    base = {layer: finding.mean for layer, finding in by_layer(standard, 0).items() if finding.mean}
     return [
-        {"layer": row["layer"], "round": row["round"], "percent": 100 * (row["mean"] / base[row["layer"]] - 1)}
-        for row in rows
-        if base.get(row["layer"])
+        EntropyRatio(layer=f.layer, round=f.round, percent=100 * (f.mean / base[f.layer] - 1))
+        for f in findings
+        if f.layer in base
     ]

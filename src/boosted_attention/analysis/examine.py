@@ -2,26 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.analysis.corrections import corrections
-from boosted_attention.analysis.dynamics import DynamicsStudy
-from boosted_attention.analysis.entropy import EntropyStudy, by_layer, correlation, rank_correlation, ratios
-from boosted_attention.analysis.explorer import explore
-from boosted_attention.analysis.gates import GateStudy
-from boosted_attention.analysis.hull import PAIRS, hull_study
-from boosted_attention.analysis.importance import importance
-from boosted_attention.analysis.specialisation import SpecialisationStudy
-from boosted_attention.analysis.survey import Progress, rounded, survey
+from boosted_attention.analysis.corrections import Corrections, corrections
+from boosted_attention.analysis.dynamics import DynamicsAtStep, DynamicsStudy, RoundDynamics
+from boosted_attention.analysis.entropy import (
+    EntropyComparison,
+    EntropyRatio,
+    EntropyStudy,
+    correlation,
+    rank_correlation,
+    ratios,
+)
+from boosted_attention.analysis.explorer import Explorer, explore
+from boosted_attention.analysis.gates import GateFinding, GateStudy
+from boosted_attention.analysis.hull import BOOSTED_OUTPUT, PAIRS, HullComparison, HullFinding, hull_study
+from boosted_attention.analysis.importance import Importance, importance
+from boosted_attention.analysis.specialisation import SpecialisationComparison, SpecialisationStudy, is_punctuation
+from boosted_attention.analysis.survey import Progress, by_layer, rounded, survey
 from boosted_attention.attention.trace import traced_layers
+from boosted_attention.records import json_key
 from boosted_attention.validation import InputError
 
 # Roughly what part of the time each takes.
 SHARES = {"survey": 0.2, "against": 0.1, "importance": 0.1, "corrections": 0.1, "hull": 0.35, "hull against": 0.15}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relations:
+    """Correlations across layers; None with fewer than three layers, or where a quantity does not vary.
+
+    With a handful of layers all of these are weak evidence: four points rank alike by chance once in 24 times.
+    """
+
+    # Sharpness is how much less entropy round 1 has than the other model's layer, so it needs another model.
+    sharpness_and_gate: float | None = field(metadata=json_key("sharpness and gate"))
+    hull_distance_and_gate: float | None = field(metadata=json_key("hull distance and gate, ranks"))
+    importance_and_gate: float | None = field(metadata=json_key("importance and gate, ranks"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """What a model, and the one it is compared with, are called in figures and texts; "" where there is none."""
+
+    model: str
+    against: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """What the rounds of a model do. ``records.to_json`` and ``records.from_json`` store it and read it back."""
+
+    layers: list[str]  # module names of the attention layers
+    rounds: list[int]  # of each layer
+    sequences: int
+    length: int  # tokens of each sequence
+    gates: list[GateFinding]
+    entropy: EntropyComparison
+    dynamics: list[RoundDynamics]
+    specialisation: SpecialisationComparison
+    importance: Importance
+    corrections: Corrections | None  # None without a model to compare with
+    hull: HullComparison
+    explorer: Explorer | None
+    relations: Relations
+    training: list[DynamicsAtStep] | None = None  # dynamics during training, added by whoever knows the run
+    data: str | None = None  # fingerprint of the text, added likewise
+    about: dict[str, str] | None = None  # what was analysed, added likewise
+    names: Names | None = None  # added likewise
 
 
 def examine(
@@ -33,17 +85,56 @@ def examine(
     pairs: int = PAIRS,
     with_explorer: bool = True,
     progress: Progress = lambda fraction: None,
-) -> dict[str, Any]:
-    """What the rounds of ``model`` do on rows (n, T + 1), as JSON values.
+) -> Analysis:
+    """Find out what the rounds of a model do on some sequences; numbers have six significant digits.
 
     Args:
+        model: any module that contains attention layers of boosted_attention, called with token ids (B, T).
+        rows: sequences (n, T + 1).
         vocabulary: the text of every token id.
         against: a model to compare with, usually standard attention trained on the same data.
         pairs: (position, head) pairs per layer for the hull distance.
-        with_explorer: also everything about the first row, token by token.
+        with_explorer: also describe the first row token by token.
+        progress: called with the fraction done.
     """
-    layers = traced_layers(model)
-    length = rows.shape[1] - 1
+    layers, length = traced_layers(model), rows.shape[1] - 1
+    part = parts_of(progress)
+    punctuation = torch.tensor([is_punctuation(text) for text in vocabulary])
+    gates, entropy = GateStudy(vocabulary), EntropyStudy(length)
+    dynamics, special = DynamicsStudy(), SpecialisationStudy(punctuation)
+    survey(model, rows, [gates, entropy, dynamics, special], progress=part("survey"))
+    mine, missed = entropy.result(), importance(model, rows, progress=part("importance"))
+    hull = measured_hull(model, rows, pairs, part("hull"))
+    explorer = explore(model, against, rows[0], vocabulary) if with_explorer else None
+    theirs = attended = compared = gained = other_hull = None
+    if against is not None:
+        other_entropy, other_special = EntropyStudy(length), SpecialisationStudy(punctuation)
+        survey(against, rows, [other_entropy, other_special], progress=part("against"))
+        theirs, attended = other_entropy.result(), other_special.result()
+        compared = ratios(mine, theirs)
+        gained = corrections(model, against, rows, vocabulary, progress=part("corrections"))
+        other_hull = measured_hull(against, rows, pairs, part("hull against"))
+    found = Analysis(
+        layers=list(layers),
+        rounds=[layer.n_rounds for layer in layers.values()],
+        sequences=len(rows),
+        length=length,
+        gates=gates.result(),
+        entropy=EntropyComparison(model=mine, against=theirs, ratios=compared),
+        dynamics=dynamics.result(),
+        specialisation=SpecialisationComparison(model=special.result(), against=attended),
+        importance=missed,
+        corrections=gained,
+        hull=HullComparison(model=hull, against=other_hull),
+        explorer=explorer,
+        relations=relations(gates.result(), compared or [], hull, missed),
+    )
+    progress(1.0)
+    return rounded(found)
+
+
+def parts_of(progress: Progress) -> Callable[[str], Progress]:
+    """Divide a progress into the parts named in SHARES, taken one after the other."""
     done = 0.0
 
     def part(name: str) -> Progress:
@@ -52,76 +143,35 @@ def examine(
         done += share
         return lambda fraction: progress(start + share * fraction)
 
-    punctuation = torch.tensor([is_punctuation(text) for text in vocabulary])
-    gates, entropy = GateStudy(len(vocabulary)), EntropyStudy(length)
-    dynamics, special = DynamicsStudy(), SpecialisationStudy(punctuation)
-    survey(model, rows, [gates, entropy, dynamics, special], progress=part("survey"))
-    found: dict[str, Any] = {
-        "layers": list(layers),
-        "rounds": [layer.n_rounds for layer in layers.values()],
-        "sequences": len(rows),
-        "length": length,
-        "gates": named_tokens(gates.result(), vocabulary),
-        "entropy": {"model": entropy.result(), "against": None, "ratios": None},
-        "dynamics": dynamics.result(),
-        "specialisation": {"model": special.result(), "against": None},
-        "importance": importance(model, rows, progress=part("importance")),
-        "corrections": None,
-        "hull": {"model": measured_hull(model, rows, pairs, part("hull")), "against": None},
-        "explorer": explore(model, against, rows[0], vocabulary) if with_explorer else None,
-    }
-    if against is not None:
-        theirs, attended = EntropyStudy(length), SpecialisationStudy(punctuation)
-        survey(against, rows, [theirs, attended], progress=part("against"))
-        found["entropy"]["against"] = theirs.result()
-        found["entropy"]["ratios"] = ratios(found["entropy"]["model"], theirs.result())
-        found["specialisation"]["against"] = attended.result()
-        found["corrections"] = corrections(model, against, rows, vocabulary, progress=part("corrections"))
-        found["hull"]["against"] = measured_hull(against, rows, pairs, part("hull against"))
-    found["relations"] = relations(found)
-    progress(1.0)
-    return rounded(found)
+    return part
 
 
-def measured_hull(model: nn.Module, rows: Tensor, pairs: int, progress: Progress) -> dict[str, Any]:
+def measured_hull(model: nn.Module, rows: Tensor, pairs: int, progress: Progress) -> HullFinding:
     """The hull study, or why there is none."""
     try:
-        return {"layers": hull_study(model, rows, pairs=pairs, progress=progress), "refused": None}
+        return HullFinding(layers=hull_study(model, rows, pairs=pairs, progress=progress), refused=None)
     except InputError as error:
-        return {"layers": None, "refused": str(error)}
+        return HullFinding(layers=None, refused=str(error))
 
 
-def relations(found: dict[str, Any]) -> dict[str, float | None]:
-    """Across layers: does a sharper correction have a wider gate, a wider gate a farther output, or more importance?
-
-    Sharpness is how much less entropy round 1 has than the other model's layer, so it needs one. With a handful of
-    layers all of these are weak evidence: four points rank alike by chance once in 24 times.
-    """
-    gate = by_layer(found["gates"], 1)
-    related: dict[str, float | None] = {}
-    sharpness = {row["layer"]: -row["percent"] for row in found["entropy"]["ratios"] or [] if row["round"] == 1}
-    related["sharpness and gate"] = across(sharpness, gate, correlation)
-    hull = found["hull"]["model"]["layers"] or []
-    distance = {row["layer"]: row["paper"]["boosted"]["mean"] for row in hull if "boosted" in row["paper"]}
-    related["hull distance and gate, ranks"] = across(distance, gate, rank_correlation)
-    importance_of = {row["layer"]: row["mean"] for row in found["importance"]["layers"]}
-    related["importance and gate, ranks"] = across(importance_of, gate, rank_correlation)
-    return related
+def relations(
+    gates: Sequence[GateFinding], compared: Sequence[EntropyRatio], hull: HullFinding, missed: Importance
+) -> Relations:
+    """Ask across layers: has a sharper correction a wider gate, a wider gate a farther output, or more importance?"""
+    gate = {layer: found.mean for layer, found in by_layer(gates, 1).items()}
+    sharpness = {layer: -ratio.percent for layer, ratio in by_layer(compared, 1).items()}
+    distance = {row.layer: row.paper[BOOSTED_OUTPUT].mean for row in hull.layers or [] if BOOSTED_OUTPUT in row.paper}
+    worth = {row.layer: row.mean for row in missed.layers}
+    return Relations(
+        sharpness_and_gate=across(sharpness, gate, correlation),
+        hull_distance_and_gate=across(distance, gate, rank_correlation),
+        importance_and_gate=across(worth, gate, rank_correlation),
+    )
 
 
-def across(a: dict[int, float], b: dict[int, float], measure: Any) -> float | None:
+def across(
+    a: Mapping[int, float], b: Mapping[int, float], measure: Callable[[list[float], list[float]], float | None]
+) -> float | None:
+    """Relate two quantities over the layers that have both; two points would say nothing."""
     both = sorted(a.keys() & b.keys())
-    return measure([a[i] for i in both], [b[i] for i in both]) if len(both) > 2 else None  # two points say nothing
-
-
-def named_tokens(gates: list[dict[str, Any]], vocabulary: Sequence[str]) -> list[dict[str, Any]]:
-    for row in gates:
-        for key in ("widest_tokens", "narrowest_tokens"):
-            row[key] = [[vocabulary[i], mean, count] for i, mean, count in row[key]]
-    return gates
-
-
-def is_punctuation(text: str) -> bool:
-    """Signs and brackets, not words, numbers, blanks or torn characters."""
-    stripped = text.strip()
-    return bool(stripped) and not any(c.isalnum() or c == "\ufffd" for c in stripped)
+    return measure([a[i] for i in both], [b[i] for i in both]) if len(both) > 2 else None

@@ -8,53 +8,88 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.analysis.corrections import top_predictions
-from boosted_attention.analysis.survey import logits_of
-from boosted_attention.attention.trace import capture
+from boosted_attention.analysis.predictions import Prediction, texts_of, top_predictions
+from boosted_attention.analysis.survey import gate_of, logits_of
+from boosted_attention.attention.trace import RoundTrace, capture
 
-LONGEST = 128  # tokens
+EXPLORED_TOKENS = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploredRound:
+    """One round of one layer, token by token."""
+
+    attention: str  # packed
+    residual: list[float]  # norm of what the round saw
+    gate: list[float] | None  # mean over dimensions; None in round 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploredModel:
+    """One model on the text, token by token."""
+
+    loss: list[float]
+    top: list[list[Prediction]]
+    layers: list[list[ExploredRound]]  # by layer and round
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explorer:
+    """A text, and what one or two models make of it."""
+
+    tokens: list[str]  # one more than is attended from: the last is only predicted
+    model: ExploredModel
+    against: ExploredModel | None
 
 
 @torch.no_grad()
-def explore(model: nn.Module, against: nn.Module | None, row: Tensor, vocabulary: Sequence[str]) -> dict[str, Any]:
-    """Tokens of a row (T + 1,), and per token what the model (and another) attended to and predicted."""
-    row = row[: LONGEST + 1]
-    return {
-        "tokens": [vocabulary[i] for i in row.tolist()],
-        "model": one(model, row, vocabulary),
-        "against": None if against is None else one(against, row, vocabulary),
-    }
+def explore(model: nn.Module, against: nn.Module | None, row: Tensor, vocabulary: Sequence[str]) -> Explorer:
+    """Look at the start of one sequence token by token.
+
+    Args:
+        model: the model to look inside.
+        against: a model to show beside it.
+        row: token ids (T + 1,), of which EXPLORED_TOKENS are attended from.
+        vocabulary: the text of every token id.
+    """
+    row = row[: EXPLORED_TOKENS + 1]
+    return Explorer(
+        tokens=texts_of(row, vocabulary),
+        model=explored(model, row, vocabulary),
+        against=None if against is None else explored(against, row, vocabulary),
+    )
 
 
-def one(model: nn.Module, row: Tensor, vocabulary: Sequence[str]) -> dict[str, Any]:
+def explored(model: nn.Module, row: Tensor, vocabulary: Sequence[str]) -> ExploredModel:
+    """Describe one model on a row (T + 1,)."""
     device = next(model.parameters()).device
     with capture(model) as traces:
         logits = logits_of(model, row[None, :-1].to(device))[0].float().cpu()  # (T, V)
-    losses = nn.functional.cross_entropy(logits, row[1:], reduction="none")
-    layers = []
-    for trace in traces.values():
-        rounds = []
-        for r in trace.rounds:
-            gate = None if r.gate is None else r.gate[0].mean(dim=-1) if r.gate.ndim else r.gate.expand(len(losses))
-            rounds.append(
-                {
-                    "attention": pack(r.weights[0].float().mean(dim=0)),
-                    "residual": r.residual[0].norm(dim=-1).tolist(),
-                    "gate": None if gate is None else gate.tolist(),
-                }
-            )
-        layers.append(rounds)
-    return {"loss": losses.tolist(), "top": [top_predictions(at, vocabulary) for at in logits], "layers": layers}
+    return ExploredModel(
+        loss=nn.functional.cross_entropy(logits, row[1:], reduction="none").tolist(),
+        top=[top_predictions(at, vocabulary) for at in logits],
+        layers=[[explored_round(r) for r in trace.rounds] for trace in traces.values()],
+    )
+
+
+def explored_round(r: RoundTrace) -> ExploredRound:
+    """Describe the first sequence of a round's trace."""
+    gate = gate_of(r)
+    return ExploredRound(
+        attention=pack(r.weights[0].float().mean(dim=0)),
+        residual=r.residual[0].norm(dim=-1).tolist(),
+        gate=None if gate is None else gate[0].mean(dim=-1).tolist(),
+    )
 
 
 def pack(weights: Tensor) -> str:
-    """(T, T) -> base64 of the lower triangle."""
+    """Encode the lower triangle of (T, T) weights as base64."""
     triangle = weights.cpu().numpy()[np.tril_indices(weights.shape[0])]
     whole = np.rint(np.clip(triangle, 0.0, 1.0) * 65_535).astype("<u2")
     return base64.b64encode(whole.tobytes()).decode()

@@ -1,46 +1,76 @@
 """How far the gates open: per layer, correction and dimension, by position and by token.
 
-Reference: "Gradient Boosting within a Single Attention Layer", Section 6.4, whose figures are the mean over dimensions
-and the standard deviation over dimensions of the gate's mean.
+Reference: "Gradient Boosting within a Single Attention Layer", Section 6.4, which gives the mean over dimensions, and
+the standard deviation over dimensions of the gate's mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from boosted_attention.analysis.survey import Histogram, Mean
+from boosted_attention.analysis.survey import Distribution, Histogram, Mean, gate_of
 from boosted_attention.attention.trace import LayerTrace
 
 BINS = 20
 OPEN = 0.5  # a gate above this lets most of the correction through
-SHOWN = 8  # tokens with the widest gates, and with the narrowest
-FEWEST = 5  # occurrences of a token before its mean gate is listed
+TOKENS_SHOWN = 8  # tokens with the widest gates, and with the narrowest
+FEWEST_OCCURRENCES = 5  # of a token before its mean gate is listed
+
+
+class TokenGate(NamedTuple):
+    """The mean gate at one token of the vocabulary, and how often the token occurred."""
+
+    token: str
+    mean: float
+    occurrences: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateFinding:
+    """The gate of one correction in one layer, over all sequences."""
+
+    layer: int
+    round: int
+    mean: float
+    spread: float  # standard deviation, over dimensions, of the mean gate
+    std: float  # standard deviation over positions and dimensions together
+    open: float  # share of gates above OPEN
+    histogram: Distribution
+    dimensions: list[float]  # mean gate of each
+    positions: list[float]  # mean gate at each
+    widest_tokens: list[TokenGate]
+    narrowest_tokens: list[TokenGate]
 
 
 class GateStudy:
-    """Distribution of g over sequences."""
+    """Distribution of the gates over sequences.
 
-    def __init__(self, vocab_size: int):
-        self.vocab_size = vocab_size
-        self.found: dict[tuple[int, int], OneGate] = {}
+    Args:
+        vocabulary: the text of every token id.
+    """
+
+    def __init__(self, vocabulary: Sequence[str]):
+        self.vocabulary = vocabulary
+        self.found: dict[tuple[int, int], GateSums] = {}
 
     def add(self, ids: Tensor, traces: Sequence[LayerTrace]) -> None:
         for layer, trace in enumerate(traces):
-            for m, r in enumerate(trace.rounds[1:], start=1):
-                assert r.gate is not None
-                gate = r.gate if r.gate.ndim else r.gate.expand(*ids.shape, 1)  # a scalar gate has one dimension
-                self.found.setdefault((layer, m), OneGate(self.vocab_size)).add(ids, gate)
+            for m, r in enumerate(trace.rounds):
+                gate = gate_of(r)
+                if gate is not None:
+                    self.found.setdefault((layer, m), GateSums(len(self.vocabulary))).add(ids, gate)
 
-    def result(self) -> list[dict[str, Any]]:
-        return [{"layer": layer, "round": m, **gate.result()} for (layer, m), gate in sorted(self.found.items())]
+    def result(self) -> list[GateFinding]:
+        return [sums.result(layer, m, self.vocabulary) for (layer, m), sums in sorted(self.found.items())]
 
 
-class OneGate:
-    """The gate of one correction in one layer."""
+class GateSums:
+    """Sums over the gates of one correction in one layer."""
 
     def __init__(self, vocab_size: int):
         self.dimensions, self.squares, self.positions, self.opened = Mean(), Mean(), Mean(), Mean()
@@ -59,22 +89,28 @@ class OneGate:
         self.by_token[0].index_add_(0, index, means)
         self.by_token[1].index_add_(0, index, torch.ones_like(means))
 
-    def result(self) -> dict[str, Any]:
+    def result(self, layer: int, m: int, vocabulary: Sequence[str]) -> GateFinding:
         per_dimension = self.dimensions.value  # (D,)
         variance = self.squares.value.mean() - per_dimension.mean() ** 2
+        tokens = self.tokens(vocabulary)
+        shown = min(TOKENS_SHOWN, len(tokens) // 2)  # no token is in both lists
+        return GateFinding(
+            layer=layer,
+            round=m,
+            mean=float(per_dimension.mean()),
+            spread=float(per_dimension.std(correction=0)),
+            std=float(variance.clamp_min(0).sqrt()),
+            open=float(self.opened.value.mean()),
+            histogram=self.histogram.result(),
+            dimensions=per_dimension.tolist(),
+            positions=self.positions.value.tolist(),
+            widest_tokens=tokens[len(tokens) - shown :][::-1],
+            narrowest_tokens=tokens[:shown],
+        )
+
+    def tokens(self, vocabulary: Sequence[str]) -> list[TokenGate]:
+        """The tokens that occurred often enough, from the narrowest gate to the widest."""
         total, count = self.by_token
-        seen = torch.nonzero(count >= FEWEST).flatten()
+        seen = torch.nonzero(count >= FEWEST_OCCURRENCES).flatten()
         order = seen[(total[seen] / count[seen]).argsort(stable=True)].tolist()
-        token = [(i, float(total[i] / count[i]), int(count[i])) for i in order]
-        shown = min(SHOWN, len(token) // 2)  # no token is among both
-        return {
-            "mean": float(per_dimension.mean()),
-            "spread": float(per_dimension.std(correction=0)),  # over dimensions
-            "std": float(variance.clamp_min(0).sqrt()),  # over everything
-            "open": float(self.opened.value.mean()),
-            "histogram": self.histogram.result(),
-            "dimensions": per_dimension.tolist(),
-            "positions": self.positions.value.tolist(),
-            "widest_tokens": [list(t) for t in reversed(token[len(token) - shown :])],
-            "narrowest_tokens": [list(t) for t in token[:shown]],
-        }
+        return [TokenGate(vocabulary[int(i)], float(total[i] / count[i]), int(count[i])) for i in order]

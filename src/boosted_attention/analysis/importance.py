@@ -6,23 +6,43 @@ trained without the correction would have learned something else in its place.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from boosted_attention.analysis.interval import Interval, interval_of
 from boosted_attention.analysis.survey import Progress, losses_by_row
 from boosted_attention.attention.switch import disable_rounds
 from boosted_attention.attention.trace import traced_layers
-from boosted_attention.statistics import estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerImportance(Interval):
+    """Change in loss, in nats per token, when one layer's corrections are switched off."""
+
+    layer: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Importance:
+    """What the corrections of a model are worth; intervals are over sequences, paired."""
+
+    loss: float  # of the model as it is, in nats per token
+    all: Interval | None  # change without any correction; None for a model that has none
+    layers: list[LayerImportance]  # the layers that have corrections
+    worth_boosting: list[int]  # the layers whose whole interval is above zero
 
 
 @torch.no_grad()
-def importance(model: nn.Module, rows: Tensor, *, progress: Progress = lambda fraction: None) -> dict[str, Any]:
-    """Loss on rows (n, T + 1), and how it changes without all corrections and without each layer's.
+def importance(model: nn.Module, rows: Tensor, *, progress: Progress = lambda fraction: None) -> Importance:
+    """Measure how the loss changes without all corrections, and without each layer's.
 
-    Intervals are over sequences, paired; a layer is worth boosting where the whole interval is above zero.
+    Args:
+        model: any module that contains attention layers of boosted_attention, called with token ids (B, T).
+        rows: sequences (n, T + 1).
+        progress: called with the fraction done.
     """
     boosted = [i for i, layer in enumerate(traced_layers(model).values()) if layer.n_rounds > 1]
     total = (len(boosted) + 2) if boosted else 1
@@ -33,20 +53,26 @@ def importance(model: nn.Module, rows: Tensor, *, progress: Progress = lambda fr
         start, done = done, done + 1
         return losses_by_row(model, rows, lambda f: progress((start + f) / total)).double().mean(dim=1)  # (n,)
 
-    def change(**which: Any) -> dict[str, Any]:
+    def change(**which: Any) -> Interval:
         with disable_rounds(model, **which):
-            found = estimate((losses() - base).tolist())
-        return {key: asdict(found)[key] for key in ("mean", "low", "high", "n")}
+            return interval_of((losses() - base).tolist())
 
     base = losses()
-    if not boosted:
-        return {"loss": float(base.mean()), "all": None, "layers": [], "worth_boosting": []}
-    layers = [{"layer": i, **change(layers=i)} for i in boosted]
-    worth = [row["layer"] for row in layers if row["n"] > 1 and row["low"] > 0]
-    return {"loss": float(base.mean()), "all": change(), "layers": layers, "worth_boosting": worth}
+    layers = [LayerImportance(layer=i, **vars(change(layers=i))) for i in boosted]
+    return Importance(
+        loss=float(base.mean()),
+        all=change() if boosted else None,
+        layers=layers,
+        worth_boosting=[found.layer for found in layers if found.n > 1 and found.low > 0],
+    )
 
 
-def most_important(found: dict[str, Any], count: int) -> list[int]:
-    """The layers whose corrections are missed most, as ``boosted_layers`` takes them."""
-    order = sorted(found["layers"], key=lambda row: -row["mean"])
-    return sorted(row["layer"] for row in order[:count])
+def most_important(found: Importance, count: int) -> list[int]:
+    """Choose the layers whose corrections are missed most, in the form ``boosted_layers`` and ``boost`` take.
+
+    Args:
+        found: what ``importance`` measured.
+        count: layers to choose.
+    """
+    order = sorted(found.layers, key=lambda one: -one.mean)
+    return sorted(one.layer for one in order[:count])

@@ -1,12 +1,12 @@
 """What heads attend to, round by round: the share of their weight that falls on a few kinds of keys.
 
-The kinds overlap, and each stands beside what uniform attention over the visible positions would give it.
+The kinds overlap. Each share stands beside what uniform attention over the visible positions would give.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,12 +14,44 @@ from torch import Tensor
 from boosted_attention.analysis.survey import Mean
 from boosted_attention.attention.trace import LayerTrace
 
-KINDS = ("itself", "previous token", "same token earlier", "punctuation", "first position")
+KEY_KINDS = ("itself", "previous token", "same token earlier", "punctuation", "first position")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionShares:
+    """Shares of one round's attention in one layer, by kind of key."""
+
+    layer: int
+    round: int
+    mean: dict[str, float]  # over heads
+    heads: dict[str, list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Specialisation:
+    """Shares of all rounds of a model, beside those of uniform attention."""
+
+    uniform: dict[str, float]
+    rows: list[AttentionShares]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecialisationComparison:
+    """What a model attends to, and what the one it is compared with does if there is one."""
+
+    model: Specialisation
+    against: Specialisation | None
 
 
 class SpecialisationStudy:
+    """Mean share of attention on each kind of key, per layer, round and head.
+
+    Args:
+        punctuation: whether each token id is punctuation, (V,) bool.
+    """
+
     def __init__(self, punctuation: Tensor):
-        self.punctuation = punctuation  # (V,) bool
+        self.punctuation = punctuation
         self.heads: dict[tuple[int, int], Mean] = {}
         self.uniform = Mean()
 
@@ -43,17 +75,22 @@ class SpecialisationStudy:
                 mass = torch.einsum("bhts,kbts->bhk", r.weights.float(), kinds) / ids.shape[1]
                 self.heads.setdefault((layer, m), Mean()).add(mass)
 
-    def result(self) -> dict[str, Any]:
-        uniform = dict(zip(KINDS, self.uniform.value.tolist(), strict=True))
+    def result(self) -> Specialisation:
         rows = []
         for (layer, m), heads in sorted(self.heads.items()):
             mass = heads.value  # (H, kinds)
             rows.append(
-                {
-                    "layer": layer,
-                    "round": m,
-                    "mean": dict(zip(KINDS, mass.mean(dim=0).tolist(), strict=True)),
-                    "heads": {kind: mass[:, k].tolist() for k, kind in enumerate(KINDS)},
-                }
+                AttentionShares(
+                    layer=layer,
+                    round=m,
+                    mean=dict(zip(KEY_KINDS, mass.mean(dim=0).tolist(), strict=True)),
+                    heads={kind: mass[:, k].tolist() for k, kind in enumerate(KEY_KINDS)},
+                )
             )
-        return {"uniform": uniform, "rows": rows}
+        return Specialisation(uniform=dict(zip(KEY_KINDS, self.uniform.value.tolist(), strict=True)), rows=rows)
+
+
+def is_punctuation(text: str) -> bool:
+    """Whether a token consists of signs and brackets, not of letters, digits, blanks or torn characters."""
+    stripped = text.strip()
+    return bool(stripped) and not any(c.isalnum() or c == "\ufffd" for c in stripped)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boosted_attention.validation import is_count, require
+
+if TYPE_CHECKING:
+    from boosted_attention.analysis.examine import Analysis, Names
 
 
 def run(
@@ -43,6 +46,8 @@ def run(
         field: where the text is in .jsonl files, for --corpus.
         device: cpu, cuda or mps.
     """
+    from dataclasses import replace
+
     from rich.console import Console
     from rich.progress import Progress
 
@@ -51,7 +56,8 @@ def run(
     from boosted_attention.attention.selfcheck import usable_dtypes
     from boosted_attention.cli.preparing import text_of
     from boosted_attention.files import require_folder, write_atomically, write_json
-    from boosted_attention.lab.runs import versions
+    from boosted_attention.lab.trials.store import versions
+    from boosted_attention.records import to_json
     from boosted_attention.report.page import analysis_page
     from boosted_attention.train.folder import load_run
     from boosted_attention.train.metrics import dynamics_of
@@ -82,8 +88,7 @@ def run(
             pairs=pairs,
             progress=lambda fraction: bar.update(task, completed=fraction),
         )
-    found["training"] = dynamics_of(folder)
-    called = names_of(mine, theirs)
+    names = names_of(mine, theirs)
     about = {
         "Run": mine.folder.name,
         "Against": "nothing" if theirs is None else theirs.folder.name,
@@ -94,25 +99,28 @@ def run(
     }
     configuration = {"model": mine.config.to_dict(), "against": None if theirs is None else theirs.config.to_dict()}
     out.mkdir(parents=True, exist_ok=True)
-    page = analysis_page(found, called, about, configuration)
-    write_json(out / "analysis.json", {**found, "about": about, "names": called})
+    found = replace(found, training=dynamics_of(folder), about=about, names=names)
+    page = analysis_page(found, names, about, configuration)
+    write_json(out / "analysis.json", to_json(found))
     write_atomically(out / "analysis.html", page)
-    for line in summary(found, called):
+    for line in summary(found, names):
         print(line)
-    print(f"written: {out}/analysis.json, analysis.html" + draw(found, called, out / "figures"))
+    print(f"written: {out}/analysis.json, analysis.html" + draw(found, names, out / "figures"))
     return 0
 
 
-def names_of(mine: Any, theirs: Any) -> dict[str, str]:
-    """What the two are called: by their attention, or by their runs where that is the same."""
+def names_of(mine: Any, theirs: Any) -> Names:
+    """Name two runs by their attention, or by their folders where that is the same."""
+    from boosted_attention.analysis.examine import Names
+
     kinds = [run.config.model.attention for run in (mine, theirs) if run is not None]
     if theirs is not None and kinds[0] == kinds[1]:
         kinds = [mine.folder.name, theirs.folder.name]
-    return {"model": kinds[0], "against": kinds[1] if theirs is not None else ""}
+    return Names(model=kinds[0], against=kinds[1] if theirs is not None else "")
 
 
 def require_comparable(mine: Any, theirs: Any) -> None:
-    """Differences between models mean something only on the same tokens of the same text."""
+    """Refuse to compare models of other tokens or another text, whose differences would mean nothing."""
     require(
         mine.tokenizer.sha256 == theirs.tokenizer.sha256,
         f"--against {theirs.folder} has another vocabulary ({theirs.tokenizer.vocab_size} tokens, {mine.folder} "
@@ -126,35 +134,36 @@ def require_comparable(mine: Any, theirs: Any) -> None:
     )
 
 
-def summary(found: dict[str, Any], called: dict[str, str]) -> list[str]:
+def summary(found: Analysis, names: Names) -> list[str]:
     """The findings in a few lines."""
-    from boosted_attention.report.inside import between
+    from boosted_attention.analysis.survey import by_layer
 
-    importance = found["importance"]
-    lines = [f"loss {importance['loss']:.4f} over {found['sequences']} sequences of {found['length']} tokens"]
-    gates = {row["layer"]: row["mean"] for row in found["gates"] if row["round"] == 1}
-    for row in importance["layers"]:
+    importance, gates = found.importance, by_layer(found.gates, 1)
+    lines = [f"loss {importance.loss:.4f} over {found.sequences} sequences of {found.length} tokens"]
+    for one in importance.layers:
         lines.append(
-            f"layer {row['layer']}: mean gate {gates[row['layer']]:.3f}; without its correction the loss changes by "
-            f"{between(row)}"
+            f"layer {one.layer}: mean gate {gates[one.layer].mean:.3f}; without its correction the loss changes by "
+            f"{one.shown()}"
         )
-    if importance["layers"]:
-        lines.append(f"layers worth boosting: {importance['worth_boosting']}")
+    if importance.layers:
+        lines.append(f"layers worth boosting: {importance.worth_boosting}")
     else:
         lines.append("no layer has a correction")
-    if found["corrections"] is not None:
-        lines.append(f"gain over {called['against']}, nats per token: {between(found['corrections']['gain'])}")
-    if found["hull"]["model"]["refused"]:
-        lines.append(found["hull"]["model"]["refused"])
+    if found.corrections is not None:
+        lines.append(f"gain over {names.against}, nats per token: {found.corrections.gain.shown()}")
+    if found.hull.model.refused:
+        lines.append(found.hull.model.refused)
     return lines
 
 
-def draw(found: dict[str, Any], called: dict[str, str], folder: Path) -> str:
+def draw(found: Analysis, names: Names, folder: Path) -> str:
+    """Draw the figures into files, and say how many or what is missing."""
+    from boosted_attention.lab.experiments.language.analysis import PAPER
     from boosted_attention.report.files import write_figures
     from boosted_attention.report.inside import inside_figures
 
     try:
-        drawn = write_figures(inside_figures(found, called), folder)
+        drawn = write_figures(inside_figures(found, names, PAPER), folder)
     except ImportError:
         return "; no figures: they need matplotlib (pip install 'boosted-attention[report]')"
     return f", {len(drawn)} figures"

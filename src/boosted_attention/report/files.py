@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from boosted_attention.report.chart import Figure, Panel, names
+from boosted_attention.chart import Figure, Panel, names
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:

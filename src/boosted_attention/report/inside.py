@@ -2,129 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
-from boosted_attention.analysis.entropy import by_layer
-from boosted_attention.analysis.specialisation import KINDS
-from boosted_attention.report.chart import Figure, Panel, Series, beside
+from boosted_attention.analysis.corrections import Example
+from boosted_attention.analysis.dynamics import RoundDynamics
+from boosted_attention.analysis.examine import Analysis, Names
+from boosted_attention.analysis.gates import GateFinding
+from boosted_attention.analysis.hull import BOOSTED_OUTPUT, FIRST_ESTIMATE, MOST_VISIBLE, HullDistances, LayerHull
+from boosted_attention.analysis.specialisation import KEY_KINDS
+from boosted_attention.analysis.survey import by_layer
+from boosted_attention.chart import Figure, Panel, Series, beside
+from boosted_attention.lab.experiments.language.analysis import PaperNumbers
 
-Analysis = dict[str, Any]
 EXAMPLES = 2  # of gains, and of losses
 WINDOW = 14  # tokens of an example's context that fit a chart
+T_co = TypeVar("T_co", covariant=True)
 
 
-def inside_figures(analysis: Analysis, called: Mapping[str, str]) -> list[Figure]:
-    """Every figure there is data for; ``called`` names the model and the one it is compared with."""
+def inside_figures(analysis: Analysis, names: Names, paper: PaperNumbers | None = None) -> list[Figure]:
+    """Make every figure there is data for.
+
+    Args:
+        analysis: what was found.
+        names: what the model and the one it is compared with are called.
+        paper: the paper's numbers, which captions then set beside those found.
+    """
     drawn = [
-        draw_gates(analysis),
+        draw_gates(analysis, paper),
         draw_importance(analysis),
-        draw_entropy(analysis, called),
-        draw_hull(analysis, called),
+        draw_entropy(analysis, names, paper),
+        draw_hull(analysis, names, paper),
         draw_dynamics(analysis),
-        draw_specialisation(analysis, called),
-        draw_examples(analysis, called),
+        draw_specialisation(analysis, names),
+        draw_examples(analysis, names),
     ]
     return [figure for figure in drawn if figure is not None]
 
 
-def maps(analysis: Analysis, called: Mapping[str, str]) -> list[tuple[str, str, int]]:
-    """(label, side, round) of every attention map: the other model's, then the rounds of this one."""
-    theirs = analysis["entropy"]["against"] or []
-    n_theirs = 1 + max((row["round"] for row in theirs), default=-1)
-    named = called["against"]
-    others = [(named if n_theirs == 1 else f"{named}, round {m}", "against", m) for m in range(n_theirs)]
-    return others + [(f"round {m}", "model", m) for m in range(max(analysis["rounds"]))]
+class Sides(Protocol[T_co]):
+    """Something found for a model and, where there is one, for the model it is compared with."""
+
+    @property
+    def model(self) -> T_co: ...
+    @property
+    def against(self) -> T_co | None: ...
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """One attention map of every layer: a round of the model, or of the one it is compared with."""
+
+    label: str
+    theirs: bool
+    round: int
+
+    def side(self, sides: Sides[T]) -> T:
+        """Of two things found, the one about this map's model."""
+        if not self.theirs:
+            return sides.model
+        assert sides.against is not None
+        return sides.against
+
+
+def maps(analysis: Analysis, names: Names) -> list[AttentionMap]:
+    """Every attention map: the other model's, then the rounds of this one."""
+    n_theirs = 1 + max((found.round for found in analysis.entropy.against or []), default=-1)
+    named = names.against
+    others = [AttentionMap(named if n_theirs == 1 else f"{named}, round {m}", True, m) for m in range(n_theirs)]
+    return others + [AttentionMap(f"round {m}", False, m) for m in range(max(analysis.rounds))]
 
 
 def layer_ticks(analysis: Analysis) -> dict[float, str]:
-    return {float(i): str(i) for i in range(len(analysis["layers"]))}
+    return {float(i): str(i) for i in range(len(analysis.layers))}
 
 
-def draw_gates(analysis: Analysis) -> Figure | None:
-    rows = analysis["gates"]
-    if not rows:
+def draw_gates(analysis: Analysis, paper: PaperNumbers | None) -> Figure | None:
+    """How far the gates open; None for a model without corrections."""
+    gates = analysis.gates
+    if not gates:
         return None
-    several = any(row["round"] > 1 for row in rows)
+    several = any(gate.round > 1 for gate in gates)
 
     def panel(title: str, x_label: str, y_label: str, series: list[Series], **more: Any) -> Panel:
         return Panel(title=title, x_label=x_label, y_label=y_label, series=series, **more)
 
-    def name(row: dict[str, Any]) -> str:
-        return f"layer {row['layer']}" + (f", round {row['round']}" if several else "")
+    def name(gate: GateFinding) -> str:
+        return f"layer {gate.layer}" + (f", round {gate.round}" if several else "")
 
-    half = {"one half": 0.5}
-    by_dimension = [
-        Series(name=name(row), x=range(len(row["dimensions"])), y=sorted(row["dimensions"])) for row in rows
-    ]
+    by_dimension = [Series(name=name(g), x=range(len(g.dimensions)), y=sorted(g.dimensions)) for g in gates]
     bins = [
-        Series(name=name(row), x=centres(row["histogram"]), y=[100 * s for s in row["histogram"]["share"]])
-        for row in rows
+        Series(name=name(g), x=g.histogram.centres(), y=[100 * share for share in g.histogram.share]) for g in gates
     ]
-    by_position = [Series(name=name(row), x=range(len(row["positions"])), y=row["positions"]) for row in rows]
-    means = ", ".join(f"{row['mean']:.3f} ± {row['spread']:.3f}" for row in rows)
+    by_position = [Series(name=name(g), x=range(len(g.positions)), y=g.positions) for g in gates]
+    means = ", ".join(f"{g.mean:.3f} ± {g.spread:.3f}" for g in gates)
     return Figure(
         name="gates",
         title="How far the gates open",
-        caption=f"The paper's Figure 3. Mean and spread over dimensions by layer: {means} (the paper: 0.33 ± 0.08, "
-        f"0.49 ± 0.22, 0.39, 0.36). Over {analysis['sequences']} test sequences.",
+        caption=f"The paper's Figure 3. Mean and spread over dimensions by layer: {means}{told_gates(paper)}. Over "
+        f"{analysis.sequences} test sequences.",
         panels=[
-            panel("Mean gate of each dimension, sorted", "dimension", "gate", by_dimension, levels=half),
+            panel("Mean gate of each dimension, sorted", "dimension", "gate", by_dimension, levels={"one half": 0.5}),
             panel("Distribution over all gates", "gate", "share (%)", bins, from_zero=True),
             panel("By position", "position", "mean gate", by_position),
         ],
     )
 
 
-def centres(histogram: dict[str, Any]) -> list[float]:
-    n = len(histogram["share"])
-    size = (histogram["high"] - histogram["low"]) / n
-    return [histogram["low"] + (i + 0.5) * size for i in range(n)]
+def told_gates(paper: PaperNumbers | None) -> str:
+    """The paper's gates in brackets."""
+    if paper is None:
+        return ""
+    both = zip(paper.mean_gate, paper.spread_of_gates, strict=True)
+    shown = [f"{mean}" if spread is None else f"{mean} ± {spread}" for mean, spread in both]
+    return f" (the paper: {', '.join(shown)})"
 
 
 def draw_importance(analysis: Analysis) -> Figure | None:
-    found = analysis["importance"]
-    if not found["layers"]:
+    """What each correction is worth; None for a model without corrections."""
+    found = analysis.importance
+    if not found.layers or found.all is None:
         return None
-    rows = [*found["layers"], {"layer": "all", **found["all"]}]
+    values = [*found.layers, found.all]
+    labels = [*(f"layer {one.layer}" for one in found.layers), "all"]
     series = Series(
         name="loss without the correction, minus loss with it",
-        x=range(len(rows)),
-        y=[row["mean"] for row in rows],
-        low=[row["low"] for row in rows],
-        high=[row["high"] for row in rows],
+        x=range(len(values)),
+        y=[one.mean for one in values],
+        low=[one.low for one in values],
+        high=[one.high for one in values],
         style="bars",
     )
-    ticks = {float(i): f"layer {row['layer']}" if row["layer"] != "all" else "all" for i, row in enumerate(rows)}
     return Figure(
         name="importance",
         title="What each correction is worth",
         caption="Not in the paper: the change in test loss when a layer's correction is switched off, with the 95 % "
         "interval over sequences. It says what the trained model relies on, not how a model trained without would do. "
-        f"Layers worth boosting by it: {found['worth_boosting']}.",
-        panels=[Panel(x_label="", y_label="nats per token", series=[series], ticks=ticks)],
+        f"Layers worth boosting by it: {found.worth_boosting}.",
+        panels=[
+            Panel(
+                x_label="",
+                y_label="nats per token",
+                series=[series],
+                ticks={float(i): label for i, label in enumerate(labels)},
+            )
+        ],
     )
 
 
-def draw_entropy(analysis: Analysis, called: Mapping[str, str]) -> Figure:
-    entropy = analysis["entropy"]
+def draw_entropy(analysis: Analysis, names: Names, paper: PaperNumbers | None) -> Figure:
+    """How widely each map attends: distribution over queries, and mean by layer."""
     spread, means = [], []
-    for name, side, m in maps(analysis, called):
-        rows = entropy[side]
-        chosen = [row for row in rows if row["round"] == m]
-        shares = [row["histogram"]["share"] for row in chosen]
-        average = [100 * sum(column) / len(column) for column in zip(*shares, strict=True)]
-        spread.append(Series(name=name, x=centres(chosen[0]["histogram"]), y=average))
-        values = by_layer(rows, m)
-        means.append(Series(name=name, x=list(values), y=list(values.values())))
+    for one in maps(analysis, names):
+        chosen = by_layer(one.side(analysis.entropy), one.round)
+        histograms = [found.histogram for found in chosen.values()]
+        average = [100 * sum(column) / len(column) for column in zip(*(h.share for h in histograms), strict=True)]
+        spread.append(Series(name=one.label, x=histograms[0].centres(), y=average))
+        means.append(Series(name=one.label, x=list(chosen), y=[found.mean for found in chosen.values()]))
     told = ", ".join(f"{s.name} {sum(s.y) / len(s.y):.2f}" for s in means)
-    tokenwise = [(row["layer"], row.get("correlation_with_gate")) for row in entropy["model"] if row["round"] == 1]
-    related = ", ".join(f"layer {layer} {value:+.2f}" for layer, value in tokenwise if value is not None)
+    tokenwise = {layer: f.correlation_with_gate for layer, f in by_layer(analysis.entropy.model, 1).items()}
+    related = ", ".join(f"layer {layer} {value:+.2f}" for layer, value in tokenwise.items() if value is not None)
     return Figure(
         name="entropy",
         title="Entropy of attention",
-        caption=f"The paper's Figure 5. Mean over layers and heads, in nats: {told} (the paper, with "
-        "contexts of 256 tokens: standard 2.71, round 0 3.34, round 1 2.55)."
+        caption=f"The paper's Figure 5. Mean over layers and heads, in nats: {told}{told_entropy(paper)}."
         + (f" Token by token, round 1's sharpness and its gate correlate by {related}." if related else ""),
         panels=[
             Panel(
@@ -145,81 +190,103 @@ def draw_entropy(analysis: Analysis, called: Mapping[str, str]) -> Figure:
     )
 
 
-HULL_PANELS = {"paper": "Up to 64 visible values, as in the paper", "beyond head_dim": "More values than dimensions"}
+def told_entropy(paper: PaperNumbers | None) -> str:
+    """The paper's mean entropies in brackets."""
+    if paper is None:
+        return ""
+    return (
+        f" (the paper, with contexts of {paper.context} tokens: standard {paper.entropy_standard}, round 0 "
+        f"{paper.entropy_round_0}, round 1 {paper.entropy_round_1})"
+    )
 
 
-def draw_hull(analysis: Analysis, called: Mapping[str, str]) -> Figure | None:
-    every = analysis["hull"]["model"]["layers"] or []
-    rows = [row for row in every if "boosted" in row["paper"]]  # a layer of one round has nothing to measure
+Kinds = dict[str, HullDistances]
+
+
+def draw_hull(analysis: Analysis, names: Names, paper: PaperNumbers | None) -> Figure | None:
+    """Distances from the hull; None where no layer has any, or none has a correction."""
+    rows = [row for row in analysis.hull.model.layers or [] if BOOSTED_OUTPUT in row.paper]
     if not rows:
         return None
-    theirs = {row["layer"]: row for row in (analysis["hull"]["against"] or {}).get("layers") or []}
+    other = analysis.hull.against
+    theirs = {row.layer: row for row in (other.layers if other is not None else None) or []}
+    places: dict[str, Callable[[LayerHull], Kinds | None]] = {
+        f"Up to {MOST_VISIBLE} visible values, as in the paper": lambda row: row.paper,
+        "More values than dimensions": lambda row: row.beyond_head_dim,
+    }
     panels = []
-    for where, title in HULL_PANELS.items():
-        if not all(where in row for row in rows):
-            continue
-        series = []
-        kinds = list(rows[0][where])
-        beside_them = [theirs[row["layer"]] for row in rows if where in theirs.get(row["layer"], {})]
-        if beside_them:
-            inside = [row[where]["first estimate"]["mean"] for row in beside_them]
-            where_x = [row["layer"] - 0.12 * (len(kinds) + 1) / 2 for row in beside_them]
-            series.append(Series(name=called["against"], x=where_x, y=inside, style="points"))
-        for i, kind in enumerate(kinds):
-            described = [row[where][kind] for row in rows]
-            series.append(
-                Series(
-                    name=kind,
-                    x=[row["layer"] + 0.12 * (i - (len(kinds) - 1) / 2) for row in rows],
-                    y=[d["mean"] for d in described],
-                    low=[d["deciles"][1] for d in described],
-                    high=[d["deciles"][9] for d in described],
-                    style="points",
-                )
-            )
-        panels.append(
-            Panel(
-                title=title,
-                x_label="layer",
-                y_label="distance from the hull",
-                series=series,
-                ticks=layer_ticks(analysis),
-                from_zero=True,
-            )
-        )
-    few = 100 * rows[0]["paper"]["boosted"]["up_to_head_dim"]
-    outside = {kind: [f"{100 * row['paper'][kind]['outside']:.0f}" for row in rows] for kind in rows[0]["paper"]}
+    for title, place in places.items():
+        mine = {row.layer: kinds for row in rows if (kinds := place(row)) is not None}
+        if len(mine) == len(rows):
+            others = {i: kinds for i in mine if i in theirs and (kinds := place(theirs[i])) is not None}
+            panels.append(hull_panel(title, mine, others, names, layer_ticks(analysis)))
+    few = 100 * rows[0].paper[BOOSTED_OUTPUT].up_to_head_dim
+    outside = {kind: [f"{100 * row.paper[kind].outside:.0f}" for row in rows] for kind in rows[0].paper}
     shares = "; ".join(f"{kind} {', '.join(values)}" for kind, values in outside.items())
+    means = "" if paper is None else f" (means {', '.join(map(str, paper.hull_distance))})"
     return Figure(
         name="hull",
         title="Distance from the hull of round 0's values",
-        caption="The paper's Figure 4 (means 0.88, 5.19, 4.25, 3.41) with its controls: means, and the range of the "
-        f"middle 80 %. Outside, in percent by layer: {shares}. A head has {rows[0]['head_dim']} dimensions; {few:.0f} "
-        "% of the paper's positions see no more values than that, and so few have a hull without volume, which every "
-        "generic change leaves. What the correction learned is its difference from the random one.",
+        caption=f"The paper's Figure 4{means} with its controls: means, and the range of the middle 80 %. Outside, in "
+        f"percent by layer: {shares}. A head has {rows[0].head_dim} dimensions; {few:.0f} % of the paper's positions "
+        "see no more values than that, and so few have a hull without volume, which every generic change leaves. What "
+        "the correction learned is its difference from the random one.",
         panels=panels,
     )
 
 
+def hull_panel(
+    title: str, mine: dict[int, Kinds], theirs: dict[int, Kinds], names: Names, ticks: dict[float, str]
+) -> Panel:
+    """Distances by layer: every kind of output of the model, beside the other model's first estimate."""
+    kinds, series = list(next(iter(mine.values()))), []
+    if theirs:
+        series.append(
+            Series(
+                name=names.against,
+                x=[layer - 0.12 * (len(kinds) + 1) / 2 for layer in theirs],
+                y=[found[FIRST_ESTIMATE].mean for found in theirs.values()],
+                style="points",
+            )
+        )
+    for i, kind in enumerate(kinds):
+        described = [found[kind] for found in mine.values()]
+        series.append(
+            Series(
+                name=kind,
+                x=[layer + 0.12 * (i - (len(kinds) - 1) / 2) for layer in mine],
+                y=[d.mean for d in described],
+                low=[d.deciles[1] for d in described],
+                high=[d.deciles[9] for d in described],
+                style="points",
+            )
+        )
+    return Panel(
+        title=title, x_label="layer", y_label="distance from the hull", series=series, ticks=ticks, from_zero=True
+    )
+
+
 def draw_dynamics(analysis: Analysis) -> Figure | None:
-    training = analysis.get("training") or []
-    n_rounds = max(analysis["rounds"])
+    """What the rounds did during training; None without corrections or with fewer than two evaluations."""
+    training, n_rounds = analysis.training or [], max(analysis.rounds)
     if n_rounds < 2 or len(training) < 2:
         return None
+    quantities: list[tuple[str, int, Callable[[RoundDynamics], float]]] = [
+        *((f"||x - F|| / ||x|| after round {m}", m, lambda d: d.left) for m in range(n_rounds)),
+        *((f"Cosine of correction {m} and its residual", m, lambda d: d.cosine) for m in range(1, n_rounds)),
+        *((f"Mean gate of round {m}", m, lambda d: d.gate) for m in range(1, n_rounds)),
+    ]
     panels = []
-    kinds = [("left", m, f"||x - F|| / ||x|| after round {m}") for m in range(n_rounds)]
-    kinds += [("cosine", m, f"Cosine of correction {m} and its residual") for m in range(1, n_rounds)]
-    kinds += [("gate", m, f"Mean gate of round {m}") for m in range(1, n_rounds)]
-    for key, m, title in kinds:
-        by_step = {at["step"]: by_layer(at["rounds"], m, key) for at in training}
+    for title, m, value in quantities:
+        by_step = {at.step: by_layer(at.rounds, m) for at in training}
         series = []
-        for layer in sorted(set.intersection(*(set(values) for values in by_step.values()))):
-            y = [values[layer] for values in by_step.values()]
+        for layer in sorted(set.intersection(*(set(found) for found in by_step.values()))):
+            y = [value(found[layer]) for found in by_step.values()]
             series.append(Series(name=f"layer {layer}", x=list(by_step), y=y))
         if series:
             panels.append(Panel(title=title, x_label="training step", y_label="", series=series))
-    first, last = (by_layer(training[-1]["rounds"], m, "left") for m in (0, n_rounds - 1))
-    fell = "; ".join(f"layer {layer} {first[layer]:.3f} to {last[layer]:.3f}" for layer in sorted(last))
+    first, last = (by_layer(training[-1].rounds, m) for m in (0, n_rounds - 1))
+    fell = "; ".join(f"layer {layer} {first[layer].left:.3f} to {last[layer].left:.3f}" for layer in sorted(last))
     return Figure(
         name="dynamics",
         title="Do rounds fit their residual?",
@@ -229,22 +296,21 @@ def draw_dynamics(analysis: Analysis) -> Figure | None:
     )
 
 
-def draw_specialisation(analysis: Analysis, called: Mapping[str, str]) -> Figure:
-    found = analysis["specialisation"]
-    groups = maps(analysis, called)
+def draw_specialisation(analysis: Analysis, names: Names) -> Figure:
+    """Shares of attention on kinds of keys, over all layers and heads."""
+    groups = maps(analysis, names)
+
+    def bars(label: str, index: int, values: list[float]) -> Series:
+        offset, width = beside(len(groups) + 1, index)
+        x = [k + offset for k in range(len(KEY_KINDS))]
+        return Series(name=label, x=x, y=values, style="bars", width=width)
+
     series = []
-    for i, (name, side, m) in enumerate(groups):
-        offset, width = beside(len(groups) + 1, i)
-        rows = [row["mean"] for row in found[side]["rows"] if row["round"] == m]
-        values = [100 * sum(row[kind] for row in rows) / len(rows) for kind in KINDS]
-        series.append(Series(name=name, x=[k + offset for k in range(len(KINDS))], y=values, style="bars", width=width))
-    offset, width = beside(len(groups) + 1, len(groups))
-    uniform = [100 * found["model"]["uniform"][kind] for kind in KINDS]
-    series.append(
-        Series(
-            name="uniform attention", x=[k + offset for k in range(len(KINDS))], y=uniform, style="bars", width=width
-        )
-    )
+    for i, one in enumerate(groups):
+        rows = [row.mean for row in by_layer(one.side(analysis.specialisation).rows, one.round).values()]
+        series.append(bars(one.label, i, [100 * sum(row[kind] for row in rows) / len(rows) for kind in KEY_KINDS]))
+    uniform = [100 * analysis.specialisation.model.uniform[kind] for kind in KEY_KINDS]
+    series.append(bars("uniform attention", len(groups), uniform))
     return Figure(
         name="specialisation",
         title="What is attended to",
@@ -255,66 +321,56 @@ def draw_specialisation(analysis: Analysis, called: Mapping[str, str]) -> Figure
                 x_label="",
                 y_label="share of attention (%)",
                 series=series,
-                ticks={float(k): kind for k, kind in enumerate(KINDS)},
+                ticks={float(k): kind for k, kind in enumerate(KEY_KINDS)},
             )
         ],
     )
 
 
-def draw_examples(analysis: Analysis, called: Mapping[str, str]) -> Figure | None:
-    found = analysis["corrections"]
+def draw_examples(analysis: Analysis, names: Names) -> Figure | None:
+    """The largest gains and losses with what both models attended to; None without a comparison."""
+    found = analysis.corrections
     if found is None:
         return None
-    layer = min(1, len(analysis["layers"]) - 1)
-    mine, theirs = called["model"], called["against"]
-    chosen = [("gain", e) for e in found["gains"][:EXAMPLES]] + [("loss", e) for e in found["losses"][:EXAMPLES]]
-    panels = []
-    for kind, example in chosen:
-        shown_maps = []
-        for name, side, m in maps(analysis, called):
-            layers = example[side]["attention"]
-            if layer < len(layers) and m < len(layers[layer]):
-                shown_maps.append((name, layers[layer][m]))
-        words = [visible(word) for word in example["context"][-WINDOW:]]
-        series = []
-        for i, (name, weights) in enumerate(shown_maps):
-            offset, width = beside(len(shown_maps), i)
-            shown = weights[-WINDOW:]
-            series.append(
-                Series(name=name, x=[k + offset for k in range(len(shown))], y=shown, style="bars", width=width)
-            )
-        said, told = visible(example["model"]["top"][0][0]), visible(example["against"]["top"][0][0])
-        panels.append(
-            Panel(
-                title=f"{kind}: {visible(example['target'])}; {theirs} {told} ({example['against']['loss']:.1f}), "
-                f"{mine} {said} ({example['model']['loss']:.1f})",
-                x_label="",
-                y_label="attention",
-                series=series,
-                ticks={float(k): word for k, word in enumerate(words)},
-            )
-        )
-    better = 100 * found["share_better"]
-    gain = found["gain"]
+    layer, groups = min(1, len(analysis.layers) - 1), maps(analysis, names)
+    panels = [example_panel("gain", example, layer, groups, names) for example in found.gains[:EXAMPLES]]
+    panels += [example_panel("loss", example, layer, groups, names) for example in found.losses[:EXAMPLES]]
     return Figure(
         name="examples",
-        title=f"Where {mine} gains and where it loses most against {theirs}",
+        title=f"Where {names.model} gains and where it loses most against {names.against}",
         caption="The paper's Figure 6 shows two gains; these are the two largest gains and the two largest losses, one "
         f"per sequence, with the attention of layer {layer} over the last {WINDOW} tokens, averaged over heads. "
-        f"Titles: the target, then both predictions with their losses. Of {found['tokens']:,} tokens {better:.1f} % "
-        f"are predicted better; the mean gain is {between(gain)} nats.",
+        f"Titles: the target, then both predictions with their losses. Of {found.tokens:,} tokens "
+        f"{100 * found.share_better:.1f} % are predicted better; the mean gain is {found.gain.shown()} nats.",
         panels=panels,
     )
 
 
-def between(found: Mapping[str, Any], digits: int = 4) -> str:
-    """A mean with its interval; one observation has none."""
-    mean = f"{found['mean']:.{digits}f}"
-    return mean if found["n"] < 2 else f"{mean} [{found['low']:.{digits}f}, {found['high']:.{digits}f}]"
+def example_panel(kind: str, example: Example, layer: int, groups: Sequence[AttentionMap], names: Names) -> Panel:
+    """One predicted token: what each map of a layer attended to."""
+    shown = []
+    for one in groups:
+        layers = one.side(example).attention
+        if layer < len(layers) and one.round < len(layers[layer]):
+            shown.append((one.label, layers[layer][one.round][-WINDOW:]))
+    series = []
+    for i, (label, weights) in enumerate(shown):
+        offset, width = beside(len(shown), i)
+        x = [k + offset for k in range(len(weights))]
+        series.append(Series(name=label, x=x, y=weights, style="bars", width=width))
+    mine, theirs = example.model, example.against
+    return Panel(
+        title=f"{kind}: {visible(example.target)}; {names.against} {visible(theirs.top[0].token)} ({theirs.loss:.1f}), "
+        f"{names.model} {visible(mine.top[0].token)} ({mine.loss:.1f})",
+        x_label="",
+        y_label="attention",
+        series=series,
+        ticks={float(k): visible(word) for k, word in enumerate(example.context[-WINDOW:])},
+    )
 
 
 def visible(text: str) -> str:
-    """A token with its blanks to be seen."""
+    """Show a token with marks for its blanks, shortened to twelve characters."""
     shown = text.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣")
     shown = "".join(c if c.isprintable() else "·" for c in shown)
     return shown if len(shown) <= 12 else shown[:11] + "…"

@@ -1,17 +1,15 @@
-"""One HTML file: no request, no script from elsewhere, the same bytes from the same results.
+"""One HTML file that requests nothing and loads no script from elsewhere; the same results give the same bytes.
 
-``report_page`` shows a reproduction, ``analysis_page`` the analysis of one run; both fill ``page.html.j2``. Text from
-corpora and names of runs are escaped by the template; what is not (style, script, drawings) is our own.
+``report_page`` shows a reproduction, ``analysis_page`` the analysis of one run; both fill ``page.html.j2``. The
+template escapes texts from corpora and names of runs; only our own style, script and drawings are inserted as they are.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,25 +17,30 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from boosted_attention.analysis.gates import FEWEST
-from boosted_attention.analysis.specialisation import KINDS
+from boosted_attention.analysis.corrections import Corrections, Example, ExamplePrediction
+from boosted_attention.analysis.examine import Analysis, Names
+from boosted_attention.analysis.gates import FEWEST_OCCURRENCES, TokenGate
+from boosted_attention.analysis.specialisation import KEY_KINDS
+from boosted_attention.analysis.survey import by_layer
+from boosted_attention.chart import Figure, names
 from boosted_attention.files import require_folder, write_atomically
-from boosted_attention.lab import ledger
-from boosted_attention.lab.claims import Judged
-from boosted_attention.lab.experiments import EXPERIMENTS, experiment
-from boosted_attention.lab.experiments.analysis import analyses
+from boosted_attention.lab.experiments import EXPERIMENTS
+from boosted_attention.lab.experiments.language.analysis import PAPER, analyses
+from boosted_attention.lab.figures import all_figures
+from boosted_attention.lab.judging import ledger
+from boosted_attention.lab.judging.claim import Judged
+from boosted_attention.lab.judging.table import Table, interval, without_bars
+from boosted_attention.lab.judging.verdicts import VERDICTS
 from boosted_attention.lab.presets import PRESETS, Preset
-from boosted_attention.lab.reproduce import Reproduction, all_runs, reread, stored_preset
-from boosted_attention.lab.table import Table, interval
-from boosted_attention.lab.verdicts import VERDICTS
+from boosted_attention.lab.reproduce import Reproduction, all_trials, reread, stored_preset
+from boosted_attention.records import from_json, to_json
 from boosted_attention.report import svg
-from boosted_attention.report.chart import Figure, names
-from boosted_attention.report.figures import all_figures
-from boosted_attention.report.inside import between, inside_figures, maps, visible
+from boosted_attention.report.inside import inside_figures, maps, visible
 from boosted_attention.validation import require
 
 NAME = "report.html"
-NAMES = {"model": "boosted", "against": "standard"}
+NAMES = Names(model="boosted", against="standard")
+Command = Callable[[str, Preset], str]  # the command that computes an experiment with a preset
 EMPTY: dict[str, Any] = {
     "ledger": [],
     "tables": [],
@@ -45,45 +48,54 @@ EMPTY: dict[str, Any] = {
     "inside": [],
     "explorer": None,
     "commands": "",
-    "runs": [],
+    "trials": [],
     "gate_tokens": [],
     "by_head": [],
-    "kinds": KINDS,
-    "fewest": FEWEST,
+    "kinds": KEY_KINDS,
+    "fewest": FEWEST_OCCURRENCES,
     "examples": [],
     "refusals": [],
     "names": NAMES,
 }
 
 
-def write_report(out: Path) -> Path:
-    """Build OUT/report.html from what OUT holds."""
-    require(out.is_dir(), f"{out} is not a folder of results; boosted-attention reproduce --out {out} makes one")
+def write_report(out: Path, command: Command) -> Path:
+    """Build report.html from a folder of results, and return its path.
+
+    Args:
+        out: the folder, which the file is written into.
+        command: gives the command that computes an experiment with a preset.
+    """
+    require(out.is_dir(), f"{out} is not a folder of results; reproduce with out={out} makes one")
     preset = stored_preset(out)
-    found = reread(preset, out, any_version=True)  # it shows what made them
+    found = reread(preset, out)
     require(not found.outcome.remarks, "; ".join(found.outcome.remarks[:1]))
-    require(
-        bool(found.tables), f"{out} holds no complete experiment; boosted-attention reproduce --out {out} makes some"
-    )
+    require(bool(found.tables), f"{out} holds no complete experiment; reproduce with out={out} makes some")
     require_folder(out, [NAME], option="")
     path = out / NAME
-    write_atomically(path, report_page(found, preset))
+    write_atomically(path, report_page(found, preset, command))
     return path
 
 
-def report_page(found: Reproduction, preset: Preset) -> str:
-    """Claims, tables, figures, the inside of the rounds, the explorer, and what was run."""
+def report_page(found: Reproduction, preset: Preset, command: Command) -> str:
+    """Make the page of a reproduction: claims, tables, figures, the inside of the rounds, and what was run.
+
+    Args:
+        found: tables, verdicts and results.
+        preset: the preset they were computed with.
+        command: gives the command that computes an experiment with a preset.
+    """
     shown = {name: found.tables[name] for name in EXPERIMENTS if name in found.tables}
     counts = Counter(judged.verdict for judged in found.ledger)
     context: dict[str, Any] = {
         "title": "Gradient boosting within a single attention layer: what holds",
         "subtitle": f"The paper's claims, tables and figures, as far as they were computed with preset {preset.name}, "
         "beside its own numbers.",
-        "ledger": [claim_row(judged, shown, preset) for judged in found.ledger],
+        "ledger": [claim_row(judged, shown, preset, command) for judged in found.ledger],
         "counts": ledger.counts(found.ledger),
         "verdicts": [(verdict, counts[verdict]) for verdict in VERDICTS],
         "sections": sorted({judged.claim.section for judged in found.ledger}, key=section_order),
-        "tables": [table_context(name, table, preset) for name, table in shown.items()],
+        "tables": [{**table_context(name, table), "command": command(name, preset)} for name, table in shown.items()],
         "figures": [figure_context(figure) for figure in all_figures(found, preset)],
         "commands": "\n".join(command(name, preset) for name in shown),
         **what_was_run(found, shown, preset),
@@ -99,28 +111,38 @@ def report_page(found: Reproduction, preset: Preset) -> str:
     return render(context)
 
 
-def first_analysis(found: Reproduction, preset: Preset) -> dict[str, Any] | None:
-    """The one that is shown in full: the first seed's, on the first corpus."""
+def first_analysis(found: Reproduction, preset: Preset) -> Analysis | None:
+    """The analysis that is shown in full: the first seed's, on the first corpus."""
     if "analysis" not in found.tables:
         return None
-    return found.outcome.result(analyses(preset, preset.text.corpora[0])[preset.text.seeds[0]])
+    return from_json(Analysis, found.outcome.result(analyses(preset, preset.text.corpora[0])[preset.text.seeds[0]]))
 
 
 def reproduction_figures(found: Reproduction, preset: Preset) -> tuple[list[Figure], list[Figure]]:
-    """The experiments' figures, and those of the analysis."""
+    """Make the experiments' figures, and those of the analysis.
+
+    Args:
+        found: tables and results.
+        preset: the preset they were computed with.
+    """
     analysis = first_analysis(found, preset)
-    return all_figures(found, preset), [] if analysis is None else inside_figures(analysis, NAMES)
+    return all_figures(found, preset), [] if analysis is None else inside_figures(analysis, NAMES, PAPER)
 
 
-def analysis_page(
-    analysis: Mapping[str, Any], names: Mapping[str, str], about: Mapping[str, str], configuration: Mapping[str, Any]
-) -> str:
-    """The inside of one run: figures, examples and the explorer."""
+def analysis_page(analysis: Analysis, names: Names, about: Mapping[str, str], configuration: Mapping[str, Any]) -> str:
+    """Make the page of one run's analysis: figures, examples and the explorer.
+
+    Args:
+        analysis: what was found.
+        names: what the model and the one it is compared with are called.
+        about: what was analysed, as pairs of a heading and a text.
+        configuration: the configurations of the models, shown as JSON.
+    """
     context = {
-        "title": f"Inside the rounds of {names['model']}",
+        "title": f"Inside the rounds of {names.model}",
         "subtitle": "Gates, entropy, hull distance, importance and dynamics, and every token of a text.",
         **inside_context(analysis, names),
-        "inside_note": f"{analysis['sequences']} sequences of {analysis['length']} tokens.",
+        "inside_note": f"{analysis.sequences} sequences of {analysis.length} tokens.",
         "explorer_note": "",
         "about": list(about.items()),
         "configuration": json.dumps(configuration, indent=1, sort_keys=True),
@@ -144,7 +166,7 @@ def render(context: Mapping[str, Any]) -> str:
     return template.render({**EMPTY, **own, **context}) + "\n"
 
 
-def claim_row(judged: Judged, tables: Mapping[str, Table], preset: Preset) -> dict[str, Any]:
+def claim_row(judged: Judged, tables: Mapping[str, Table], preset: Preset, command: Command) -> dict[str, Any]:
     claim, ours = judged.claim, judged.ours
     told = None
     if ours is not None:
@@ -168,7 +190,7 @@ def claim_row(judged: Judged, tables: Mapping[str, Table], preset: Preset) -> di
         "verdict": judged.verdict,
         "scale": judged.scale or ("" if ours is None else "paper's"),
         "criterion": str(claim.criterion),
-        "quantity": claim.quantity.replace(" | ", ", "),
+        "quantity": without_bars(str(claim.quantity)),
         "experiment": claim.experiment,
         "table": None if table is None else table.title,
         "estimate": told,
@@ -181,22 +203,11 @@ def section_order(section: str) -> tuple:
     return tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in section.split("."))
 
 
-def command(name: str, preset: Preset) -> str:
-    """How to compute an experiment's table again."""
-    words = ["boosted-attention", "reproduce", name, "--preset", preset.name]
-    usual = PRESETS.get(preset.name, preset)
-    if preset.seeds != usual.seeds:
-        words += ["--seeds", str(preset.seeds)]
-    if preset.text.corpora != usual.text.corpora:
-        words += ["--corpus", *preset.text.corpora]
-    return shlex.join(words)
-
-
-def table_context(name: str, table: Table, preset: Preset) -> dict[str, Any]:
+def table_context(name: str, table: Table) -> dict[str, Any]:
     precision = table.precision
     rows = [
         (
-            label.replace(" | ", ", "),
+            without_bars(label),
             [
                 cell and {"ours": interval(cell.ours, precision), "paper": cell.paper is not None and f"{cell.paper:g}"}
                 for cell in cells
@@ -206,7 +217,7 @@ def table_context(name: str, table: Table, preset: Preset) -> dict[str, Any]:
     ]
     comparisons = [
         (
-            c.label.replace(" | ", ", "),
+            without_bars(c.label),
             interval(c.difference, precision),
             "" if c.p_holm is None else f"{c.p_holm:.2g}",
             "" if c.paper is None else f"{c.paper:+.3g}",
@@ -222,7 +233,6 @@ def table_context(name: str, table: Table, preset: Preset) -> dict[str, Any]:
         "rows": rows,
         "comparisons": comparisons,
         "notes": notes,
-        "command": command(name, preset),
     }
 
 
@@ -237,75 +247,82 @@ def figure_context(figure: Figure) -> dict[str, Any]:
     }
 
 
-def inside_context(analysis: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
-    """What one analysis shows."""
-
-    def tokens(rows: Sequence[Sequence[Any]]) -> str:
-        return ", ".join(f"{visible(text)} {mean:.3f} ({count})" for text, mean, count in rows)
-
-    hull = analysis["hull"]["model"]["refused"]
+def inside_context(analysis: Analysis, names: Names) -> dict[str, Any]:
+    """What one analysis fills into the template."""
+    refused, explorer = analysis.hull.model.refused, analysis.explorer
     context = {
-        "inside": [figure_context(figure) for figure in inside_figures(dict(analysis), called)],
-        "by_head": head_rows(dict(analysis), called),
-        "names": called,
-        "refusals": [] if hull is None else [hull],
+        "inside": [figure_context(figure) for figure in inside_figures(analysis, names, PAPER)],
+        "by_head": head_rows(analysis, names),
+        "names": names,
+        "refusals": [] if refused is None else [refused],
         "gate_tokens": [
             {
-                "layer": row["layer"],
-                "round": row["round"],
-                "widest": tokens(row["widest_tokens"]),
-                "narrowest": tokens(row["narrowest_tokens"]),
+                "layer": gate.layer,
+                "round": gate.round,
+                "widest": gate_tokens(gate.widest_tokens),
+                "narrowest": gate_tokens(gate.narrowest_tokens),
             }
-            for row in analysis["gates"]
+            for gate in analysis.gates
         ],
     }
-    found = analysis["corrections"]
-    if found is not None:
-        context["examples_note"] = (
-            f"Over {found['tokens']:,} tokens {100 * found['share_better']:.1f} % have a lower loss; the mean gain is "
-            f"{between(found['gain'])} nats. Extremes, the largest of any sequence, are not typical."
-        )
-        context["examples"] = [
-            {
-                "kind": kind,
-                "context": "".join(e["context"]),
-                "target": visible(e["target"]),
-                **{side: f"{visible(e[side]['top'][0][0])} ({e[side]['loss']:.2f})" for side in ("model", "against")},
-            }
-            for kind, examples in (("gain", found["gains"]), ("loss", found["losses"]))
-            for e in examples
-        ]
-    if analysis["explorer"] is not None:
-        context["explorer"] = as_script({**analysis["explorer"], "names": dict(called)})
+    if analysis.corrections is not None:
+        context |= examples_context(analysis.corrections)
+    if explorer is not None:
+        context["explorer"] = as_script({**to_json(explorer), "names": to_json(names)})
     return context
 
 
-def head_rows(analysis: dict[str, Any], called: Mapping[str, str]) -> list[dict[str, Any]]:
+def gate_tokens(tokens: Sequence[TokenGate]) -> str:
+    return ", ".join(f"{visible(t.token)} {t.mean:.3f} ({t.occurrences})" for t in tokens)
+
+
+def examples_context(found: Corrections) -> dict[str, Any]:
+    """The largest gains and losses as rows of a table, with a note above it."""
+
+    def said(prediction: ExamplePrediction) -> str:
+        return f"{visible(prediction.top[0].token)} ({prediction.loss:.2f})"
+
+    def row(kind: str, example: Example) -> dict[str, str]:
+        return {
+            "kind": kind,
+            "context": "".join(example.context),
+            "target": visible(example.target),
+            "model": said(example.model),
+            "against": said(example.against),
+        }
+
+    return {
+        "examples_note": f"Over {found.tokens:,} tokens {100 * found.share_better:.1f} % have a lower loss; the mean "
+        f"gain is {found.gain.shown()} nats. Extremes, the largest of any sequence, are not typical.",
+        "examples": [*(row("gain", e) for e in found.gains), *(row("loss", e) for e in found.losses)],
+    }
+
+
+def head_rows(analysis: Analysis, names: Names) -> list[dict[str, Any]]:
     """Entropy and kinds of keys of every map, layer by layer."""
     rows = []
-    for layer in range(len(analysis["layers"])):
-        for name, side, m in maps(analysis, called):
-            entropy = next((r for r in analysis["entropy"][side] if (r["layer"], r["round"]) == (layer, m)), None)
+    for layer in range(len(analysis.layers)):
+        for one in maps(analysis, names):
+            entropy = by_layer(one.side(analysis.entropy), one.round).get(layer)
             if entropy is None:
                 continue
-            found = analysis["specialisation"][side]["rows"]
-            kinds = next(r for r in found if (r["layer"], r["round"]) == (layer, m))
-            shares = [f"{100 * kinds['mean'][kind]:.1f} ({100 * max(kinds['heads'][kind]):.1f})" for kind in KINDS]
-            heads = ", ".join(f"{value:.2f}" for value in entropy["heads"])
-            rows.append({"layer": layer, "map": name, "entropy": heads, "shares": shares})
+            found = by_layer(one.side(analysis.specialisation).rows, one.round)[layer]
+            shares = [f"{100 * found.mean[kind]:.1f} ({100 * max(found.heads[kind]):.1f})" for kind in KEY_KINDS]
+            heads = ", ".join(f"{value:.2f}" for value in entropy.heads)
+            rows.append({"layer": layer, "map": one.label, "entropy": heads, "shares": shares})
     return rows
 
 
 def as_script(value: Any) -> Markup:
-    """JSON that is safe inside a script element, whatever its texts say."""
+    """Write JSON that is safe inside a script element, whatever its texts say."""
     text = json.dumps(value, separators=(",", ":"), sort_keys=True)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def what_was_run(found: Reproduction, shown: Mapping[str, Table], preset: Preset) -> dict[str, Any]:
-    """Versions, data, seeds and durations, from the records themselves."""
-    runs = [run for run in all_runs(list(shown), preset) if run.key in found.outcome.records]
-    records = [found.outcome.records[run.key] for run in runs]
+    """Versions, data, seeds and durations, read from the records of the trials."""
+    trials = [trial for trial in all_trials(list(shown), preset) if trial.key in found.outcome.records]
+    records = [found.outcome.records[trial.key] for trial in trials]
     versions = sorted({", ".join(f"{k} {v}" for k, v in sorted(r["versions"].items())) for r in records})
     results = [r["result"] for r in records if isinstance(r["result"], dict)]
     data = sorted({str(result["data"]) for result in results if "data" in result})
@@ -319,19 +336,19 @@ def what_was_run(found: Reproduction, shown: Mapping[str, Table], preset: Preset
         ("Versions", "; ".join(versions)),
         ("Commits (+: with changes)", ", ".join(commits) or "none"),
         ("Time on one core", duration(sum(r["seconds"] for r in records))),
-        ("Experiments", ", ".join(f"{name} ({experiment(name).TITLE})" for name in shown)),
+        ("Experiments", ", ".join(f"{name} ({EXPERIMENTS[name].title})" for name in shown)),
     ]
     listed = [
         {
             "label": r["label"],
-            "key": run.key,
+            "key": trial.key,
             "seconds": f"{r['seconds']:.1f}",
             "commit": (r["commit"] or "")[:12],
-            "config": json.dumps(run.config, sort_keys=True),
+            "config": json.dumps(trial.config, sort_keys=True),
         }
-        for run, r in zip(runs, records, strict=True)
+        for trial, r in zip(trials, records, strict=True)
     ]
-    return {"about": about, "runs": listed, "configuration": json.dumps(asdict(preset), indent=1, sort_keys=True)}
+    return {"about": about, "trials": listed, "configuration": json.dumps(to_json(preset), indent=1, sort_keys=True)}
 
 
 def duration(seconds: float) -> str:

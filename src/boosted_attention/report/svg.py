@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from boosted_attention.report.chart import Figure, Panel, Series, bounds, names
+from boosted_attention.chart import Figure, Panel, Series, bounds, names
 
 WIDTH, HEIGHT = 440, 280
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 26, 44

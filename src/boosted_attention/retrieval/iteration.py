@@ -1,18 +1,29 @@
-"""What iterating retrieval keeps of the query: the map from inverse temperature and steps to what survives."""
+"""Iterated retrieval without training: what survives of the query, by inverse temperature and number of steps."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from boosted_attention.attention.hopfield import HopfieldAttention
-from boosted_attention.retrieval.predictors import identity_layer
+from boosted_attention.retrieval.predictors import PREDICTORS, identity_layer
 from boosted_attention.retrieval.task import RetrievalTask
-from boosted_attention.retrieval.training import evaluate, seeded
+from boosted_attention.retrieval.training import Progress, evaluate, seeded
 
 
 def iterated(task: RetrievalTask, beta: float, n_steps: int, *, init: str, seed: int = 0) -> HopfieldAttention:
-    """Retrieval of n_steps at inverse temperature beta: identity projections, or a default initialisation."""
+    """Build a layer that iterates retrieval.
+
+    Args:
+        task: its dimension.
+        beta: inverse temperature.
+        n_steps: steps of the iteration.
+        init: "identity" for identity projections, "default" for a layer's usual initialisation.
+        seed: of the default initialisation.
+    """
 
     def make() -> HopfieldAttention:
         return HopfieldAttention(task.d, 1, n_steps=n_steps, tol=1e-7, temperature=beta, out=False, bias=False)
@@ -25,18 +36,19 @@ def iterated(task: RetrievalTask, beta: float, n_steps: int, *, init: str, seed:
 
 
 def accuracy_after(task: RetrievalTask, beta: float, n_steps: int, size: int, *, init: str, seed: int = 0) -> float:
+    """Accuracy in percent of ``iterated`` on ``size`` queries of the test set; the other arguments are its."""
     layer, memory = iterated(task, beta, n_steps, init=init, seed=seed), task.patterns()[None]
     return evaluate(lambda x: layer(x[None], memory=memory)[0], task, size).accuracy
 
 
 def ends(task: RetrievalTask, beta: float, n_steps: int) -> Tensor:
-    """Where n_steps of retrieval with identity projections carry the K patterns themselves, (K, d)."""
+    """Carry the K patterns themselves through n_steps of retrieval with identity projections: (K, d)."""
     layer, patterns = iterated(task, beta, n_steps, init="identity"), task.patterns()
     return layer(patterns[None], memory=patterns[None])[0]
 
 
 def fixed_points(task: RetrievalTask, beta: float, n_steps: int = 1000, *, tol: float = 1e-3) -> int:
-    """How many distinct points the K patterns are carried to: K when each is kept, 1 when all collapse."""
+    """Count the distinct points the K patterns are carried to: K when each is kept, 1 when all collapse."""
     reached = ends(task, beta, n_steps)
     close = torch.cdist(reached, reached) <= tol  # (K, K)
     first = close.int().argmax(dim=-1)  # each end is named after the first pattern that shares it
@@ -53,7 +65,7 @@ def contraction(task: RetrievalTask, beta: float) -> float:
 
 
 def critical_beta(task: RetrievalTask, *, low: float = 0.5, high: float = 32.0, n_steps: int = 1000) -> float:
-    """The smallest inverse temperature at which every pattern keeps a fixed point of its own, by bisection."""
+    """Find by bisection the smallest inverse temperature at which every pattern keeps a fixed point of its own."""
     for _ in range(12):
         middle = (low + high) / 2
         if fixed_points(task, middle, n_steps) == task.n_patterns:
@@ -61,3 +73,53 @@ def critical_beta(task: RetrievalTask, *, low: float = 0.5, high: float = 32.0, 
         else:
             low = middle
     return high
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemperatureMap:
+    """What iterated retrieval keeps: rows are inverse temperatures, columns numbers of steps."""
+
+    identity: list[list[float]]  # accuracy with identity projections
+    default: list[list[dict[int, float]]]  # accuracy with default initialisations, by seed
+    fixed_points: list[list[int]]
+    contraction: list[float]  # by inverse temperature
+    critical_beta: float
+    bayes: float  # accuracy
+
+
+def temperature_map(
+    task: RetrievalTask,
+    betas: Sequence[float],
+    steps: Sequence[int],
+    seeds: Sequence[int],
+    size: int,
+    *,
+    progress: Progress = lambda fraction: None,
+) -> TemperatureMap:
+    """Measure iterated, untrained retrieval over inverse temperatures and numbers of steps.
+
+    Args:
+        task: patterns and noise.
+        betas: inverse temperatures.
+        steps: numbers of steps.
+        seeds: seeds of the default initialisation.
+        size: queries of the test set.
+        progress: called with the fraction done.
+    """
+    identity, default, kept, factors = [], [], [], []
+    for i, beta in enumerate(betas):
+        identity.append([accuracy_after(task, beta, n, size, init="identity") for n in steps])
+        default.append(
+            [{seed: accuracy_after(task, beta, n, size, init="default", seed=seed) for seed in seeds} for n in steps]
+        )
+        kept.append([fixed_points(task, beta, n) for n in steps])
+        factors.append(contraction(task, beta))
+        progress((i + 1) / (len(betas) + 1))
+    return TemperatureMap(
+        identity=identity,
+        default=default,
+        fixed_points=kept,
+        contraction=factors,
+        critical_beta=critical_beta(task),
+        bayes=evaluate(PREDICTORS["bayes"](task), task, size).accuracy,
+    )

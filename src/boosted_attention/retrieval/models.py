@@ -18,7 +18,15 @@ N_ITERATIONS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalModel:
-    """``boosted`` with n_rounds rounds (1 is one-step attention), or converged: by unrolled or implicit gradients."""
+    """A model of the retrieval tables.
+
+    Args:
+        family: "boosted" (one-step attention when n_rounds=1), or attention iterated to convergence: "unrolled",
+            "implicit" (gradients at the fixed point), "implicit-injected" (the query is added at every step).
+        n_rounds: rounds of a boosted model.
+        gate: gate of a boosted model's corrections.
+        residual: what later rounds of a boosted model look at.
+    """
 
     family: str = "boosted"
     n_rounds: int = 1
@@ -26,6 +34,7 @@ class RetrievalModel:
     residual: str = "error"
 
     def build(self, d: int) -> AttentionLayer:
+        """Build the layer for patterns of dimension ``d``."""
         require_choice("family", self.family, FAMILIES)
         if self.family == "unrolled":
             return HopfieldAttention(d, 1, n_steps=N_ITERATIONS, temperature="learned", out=False, bias=False)

@@ -1,4 +1,4 @@
-"""The task: K unit patterns in R^d; a query is one of them plus Gaussian noise; give the pattern back.
+"""The task: K unit patterns in R^d; a query is one of them plus Gaussian noise; the answer is the pattern.
 
     p_k = normalize(randn(d)),    x = p_j + sigma eps,    accuracy: is p_j the pattern nearest to the prediction?
 
@@ -23,7 +23,14 @@ from torch.nn import functional
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalTask:
-    """K patterns in R^d, the same for every seed; ``pattern_seed`` draws another set."""
+    """Patterns and noise. The patterns are the same for every seed of training.
+
+    Args:
+        d: dimension of patterns and queries.
+        n_patterns: K, the number of patterns.
+        sigma: standard deviation of the noise in each dimension.
+        pattern_seed: seed of the patterns.
+    """
 
     d: int = 64
     n_patterns: int = 16
@@ -31,11 +38,16 @@ class RetrievalTask:
     pattern_seed: int = 42
 
     def patterns(self) -> Tensor:
-        """(K, d), not to be written to."""
+        """The patterns (K, d), shared by all callers: not to be written to."""
         return draw_patterns(self.n_patterns, self.d, self.pattern_seed)
 
     def sample(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """n noisy queries (n, d) and the index of the pattern behind each (n,)."""
+        """Draw noisy queries (n, d), and the index of the pattern behind each (n,).
+
+        Args:
+            n: number of queries.
+            generator: source of randomness.
+        """
         index = torch.randint(self.n_patterns, (n,), generator=generator)
         noise = torch.randn(n, self.d, generator=generator)
         return self.patterns()[index] + self.sigma * noise, index
@@ -56,7 +68,13 @@ class Score:
 
 
 def score(prediction: Tensor, index: Tensor, patterns: Tensor) -> Score:
-    """Score predictions (n, d) of the patterns ``index`` (n,)."""
+    """Score predictions.
+
+    Args:
+        prediction: (n, d).
+        index: the pattern behind each query, (n,).
+        patterns: (K, d).
+    """
     nearest = torch.cdist(prediction, patterns).argmin(dim=-1)
     error = (prediction - patterns[index]).square().sum(dim=-1)
     return Score(accuracy=100 * float((nearest == index).double().mean()), mse=float(error.double().mean()))

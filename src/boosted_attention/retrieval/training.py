@@ -1,6 +1,6 @@
 """Training on the task, all seeds together: their weights are stacked and one vmap runs them side by side.
 
-The reading that reproduces the paper's tables: MSE, Adam, fresh samples at every step, cosine annealing to 0.
+The settings that reproduce the paper's tables: MSE, Adam, fresh samples at every step, cosine annealing to 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ TEST_SEED = 1_000_003  # one test set for all seeds and models, so that differen
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How long and how fast."""
+    """Hyperparameters of training on the retrieval task.
+
+    Args:
+        steps: optimizer steps.
+        lr: learning rate at the start; a cosine takes it to 0.
+        batch: fresh queries per step.
+    """
 
     steps: int = 150
     lr: float = 3e-3
@@ -29,7 +35,7 @@ class Training:
 
 
 def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A module with the initialisation of ``seed``; the global random state is left alone."""
+    """Build a module with the initialisation of ``seed``, leaving the global random state alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
@@ -44,10 +50,15 @@ def train(
     together: bool = True,
     progress: Progress = lambda fraction: None,
 ) -> list[nn.Module]:
-    """One trained module per seed. ``make(seed)`` builds a module called as ``module(x, memory=patterns)``.
+    """Train one module per seed. A seed fixes initialisation and samples, whatever the other seeds are.
 
-    A seed fixes initialisation and samples, whatever the other seeds; ``together=False`` trains one after the other.
-    Frozen parameters stay as they are.
+    Args:
+        make: builds the module of a seed, which is called as ``module(x, memory=patterns)``; frozen parameters stay.
+        task: patterns and noise.
+        training: hyperparameters.
+        seeds: one module is trained for each.
+        together: stack all seeds in one vmap; otherwise they are trained one after the other.
+        progress: called with the fraction done.
     """
     modules = [seeded(partial(make, seed), seed) for seed in seeds]
     groups = [modules] if together else [[module] for module in modules]
@@ -94,7 +105,7 @@ def _train_group(
 
 
 def test_set(task: RetrievalTask, size: int) -> tuple[Tensor, Tensor]:
-    """The first ``size`` queries of the one test set, every pattern equally often."""
+    """Draw the first ``size`` queries of the one test set, in which patterns are equally frequent."""
     index = torch.arange(size) % task.n_patterns
     noise = torch.randn(size, task.d, generator=torch.Generator().manual_seed(TEST_SEED))
     return task.patterns()[index] + task.sigma * noise, index
@@ -102,7 +113,13 @@ def test_set(task: RetrievalTask, size: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def evaluate(predict: Callable[[Tensor], Tensor], task: RetrievalTask, size: int) -> Score:
-    """Accuracy and squared error on the common test set."""
+    """Score a predictor on the common test set.
+
+    Args:
+        predict: maps queries (n, d) to predictions (n, d).
+        task: patterns and noise.
+        size: queries of the test set.
+    """
     x, index = test_set(task, size)
     predictions = torch.cat([predict(part) for part in x.split(4096)])
     return score(predictions, index, task.patterns())

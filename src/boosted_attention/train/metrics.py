@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from boosted_attention.analysis.dynamics import DynamicsAtStep, RoundDynamics
 from boosted_attention.files import write_atomically
+from boosted_attention.records import from_json
 from boosted_attention.validation import InputError
 
 
@@ -74,20 +76,23 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def dynamics_of(folder: Path) -> list[dict[str, Any]]:
-    """What the rounds did at each evaluation of a run: {"step": ..., "rounds": [...]}."""
-    rows = read_metrics(folder / "metrics.jsonl")
-    return [{"step": row["step"], "rounds": row["rounds"]} for row in rows if whole_rounds(row.get("rounds"))]
+def dynamics_of(folder: Path) -> list[DynamicsAtStep]:
+    """Read what the rounds did at each evaluation of a run.
 
+    Rows that do not hold what a trainer writes are left out, as are those of models without rounds.
 
-def whole_rounds(rounds: Any) -> bool:
-    """Whether this is what a trainer writes of the rounds."""
-    numbers = ("layer", "round", "left", "cosine", "gate")
-    return (
-        isinstance(rounds, list)
-        and bool(rounds)
-        and all(isinstance(row, dict) and all(isinstance(row.get(n), int | float) for n in numbers) for row in rounds)
-    )
+    Args:
+        folder: the run.
+    """
+    found = []
+    for row in read_metrics(folder / "metrics.jsonl"):
+        try:
+            rounds = from_json(list[RoundDynamics], row.get("rounds"))
+        except ValueError:
+            continue
+        if rounds:
+            found.append(DynamicsAtStep(step=row["step"], rounds=rounds))
+    return found
 
 
 def open_board(folder: Path, step: int) -> Any:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from boosted_attention.analysis.dynamics import LONGEST as DYNAMICS_LONGEST
-from boosted_attention.analysis.dynamics import dynamics_probe
+from boosted_attention.analysis.dynamics import PROBE_LENGTH, RoundDynamics, dynamics_probe
 from boosted_attention.analysis.survey import rounded
 from boosted_attention.attention.trace import traced_layers
 from boosted_attention.data.batches import batch_hash
 from boosted_attention.files import write_atomically, write_json
 from boosted_attention.model.loss import IGNORED
+from boosted_attention.records import to_json
 from boosted_attention.train import checkpoint
 from boosted_attention.train.evaluation import Evaluation, autocast, evaluate
 from boosted_attention.train.folder import differences, load_weights
@@ -217,18 +217,18 @@ class Training:
             "validation_bits_per_byte": found.bits_per_byte,
             "seconds": round(self.seconds, 3),
         }
-        self.metrics.write({**row, "rounds": self._dynamics()})
+        self.metrics.write({**row, "rounds": to_json(self._dynamics())})
         self.observer.evaluated(row)
         if self.done and (self.best is None or found.loss < self.best["validation_loss"]):
             self.best = row
             self._require_finite()
             self._write("best", {"model": self.model.state_dict()})
 
-    def _dynamics(self) -> list[dict[str, Any]]:
+    def _dynamics(self) -> list[RoundDynamics]:
         """What the rounds do to a few rows of validation text; nothing in a model without our layers."""
         if not traced_layers(self.model):
             return []
-        length = min(self.trainer.config.model.max_len, DYNAMICS_LONGEST)
+        length = min(self.trainer.config.model.max_len, PROBE_LENGTH)
         tokens = self.trainer.data.splits["validation"][: DYNAMICS_ROWS * length]
         rows = tokens[: len(tokens) // length * length] if len(tokens) >= length else tokens
         ids = torch.from_numpy(rows.astype("int64")).view(-1, min(length, len(rows)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from boosted_attention.analysis.examine import examine
+from boosted_attention.analysis.examine import Analysis, examine
 from boosted_attention.analysis.importance import most_important
 from boosted_attention.analysis.survey import draw_rows
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
@@ -200,8 +200,8 @@ def train_time_matched(context: Context, *, model: Config, training: Config, dat
 @work("language.train-selected")
 def train_selected(context: Context, *, choose: str, model: Config, training: Config, data: Config) -> Config:
     """Train with half of the layers boosted: those an analysis found to matter most, or as many others at random."""
-    found = context.earlier[0].result["importance"]
-    n_layers = len(found["layers"])
+    found = from_json(Analysis, context.earlier[0].result).importance
+    n_layers = len(found.layers)
     require(n_layers > 1, "a choice among layers needs a model with at least two")
     count = max(1, n_layers // 2)
     layers = most_important(found, count)
@@ -217,7 +217,7 @@ def train_selected(context: Context, *, choose: str, model: Config, training: Co
 def analyse_models(
     context: Context, *, model: Config, against: Config, sequences: int, pairs: int, with_explorer: bool
 ) -> Config:
-    """Analyse a trained model on its test split, beside another; both are earlier trials."""
+    """Analyse a trained model on its test split, beside another; both are earlier trials. The result is an Analysis."""
     mine, theirs = (trained_again(trial, context) for trial in context.earlier)
     tokens: TokenData = prepare(data_config(model["data"], context.settings), mine.config.model.vocab_size)
     rows = draw_rows(tokens.splits["test"], mine.config.model.max_len, sequences)
@@ -230,7 +230,7 @@ def analyse_models(
         with_explorer=with_explorer,
         progress=context.progress,
     )
-    return {**found, "training": dynamics_of(mine.folder), "data": tokens.fingerprint}
+    return to_json(replace(found, training=dynamics_of(mine.folder), data=tokens.fingerprint))
 
 
 def trained_again(earlier: Finished, context: Context) -> TrainedRun:

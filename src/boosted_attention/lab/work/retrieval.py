@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
-import torch
-
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.trace import capture
 from boosted_attention.lab.trials.trial import Context, work
-from boosted_attention.retrieval.iteration import accuracy_after, contraction, critical_beta, fixed_points
+from boosted_attention.records import to_json
+from boosted_attention.retrieval.iteration import temperature_map
 from boosted_attention.retrieval.models import RetrievalModel
-from boosted_attention.retrieval.predictors import PREDICTORS
-from boosted_attention.retrieval.routing import FEATURES, Routers
-from boosted_attention.retrieval.task import RetrievalTask, score
-from boosted_attention.retrieval.training import Training, evaluate, test_set, train
+from boosted_attention.retrieval.routing import FEATURES, Routers, score_routes
+from boosted_attention.retrieval.scoring import score_baselines, score_trained
+from boosted_attention.retrieval.task import RetrievalTask
+from boosted_attention.retrieval.training import Training, train
 
 Config = dict[str, Any]
 
 
 @work("retrieval.baselines")
 def baselines(context: Context, *, task: Config, test_size: int) -> Config:
-    """Chance, raw query, MAP and Bayes on one test set."""
-    the_task = RetrievalTask(**task)
-    return {name: asdict(evaluate(make(the_task), the_task, test_size)) for name, make in PREDICTORS.items()}
+    """Score chance, raw query, MAP and Bayes on one test set: a ``Baselines``."""
+    return to_json(score_baselines(RetrievalTask(**task), test_size))
 
 
 @work("retrieval.train")
 def train_models(
     context: Context, *, task: Config, model: Config, training: Config, seeds: Sequence[int], test_size: int
 ) -> Config:
-    """Train one model for all seeds and score it; with what the partial sums F_m are worth after each round."""
+    """Train one model for all seeds and score it: {seed: RetrievalResult}."""
     the_task, the_model = RetrievalTask(**task), RetrievalModel(**model)
     layers = train(
         lambda _: the_model.build(the_task.d),
@@ -41,40 +37,21 @@ def train_models(
         seeds,
         progress=lambda f: context.progress(0.95 * f),
     )
-    memory, result = the_task.patterns()[None], {}
+    result = {}
     for seed, layer in zip(seeds, layers, strict=True):
         assert isinstance(layer, AttentionLayer)
-        found = evaluate(lambda x, layer=layer: layer(x[None], memory=memory)[0], the_task, test_size)
-        result[str(seed)] = {**asdict(found), "rounds": _rounds(layer, the_task)}
-    return result
-
-
-@torch.no_grad()
-def _rounds(layer: AttentionLayer, task: RetrievalTask) -> list[Config]:
-    """Per round: distance of F_m to the query (what boosting would reduce) and to the pattern (what training does)."""
-    x, index = test_set(task, 2048)
-    with capture(layer) as traces:
-        layer(x[None], memory=task.patterns()[None])
-    target = task.patterns()[index]
-    rows = []
-    for trace in traces[""].rounds:
-        estimate, c, r = trace.estimate[0], trace.correction[0], trace.residual[0]
-        rows.append(
-            {
-                "to_query": float((x - estimate).norm(dim=-1).mean()),
-                "to_pattern": float((target - estimate).norm(dim=-1).mean()),
-                "cosine": float(torch.cosine_similarity(c, r, dim=-1).mean()),
-                "gate": None if trace.gate is None else float(trace.gate.mean()),
-            }
-        )
-    return rows
+        result[seed] = score_trained(layer, the_task, test_size)
+    return to_json(result)
 
 
 @work("retrieval.routing")
 def routing(context: Context, *, task: Config, training: Config, seeds: Sequence[int], test_size: int) -> Config:
-    """Train one-step attention, freeze it, train routers between it and its converged iteration, by features."""
+    """Train one-step attention, freeze it, train routers between it and its converged iteration.
+
+    The result is {features: {seed: RoutingResult}}.
+    """
     the_task, the_training = RetrievalTask(**task), Training(**training)
-    memory, build = the_task.patterns()[None], RetrievalModel().build
+    build = RetrievalModel().build
     trained = train(
         lambda _: build(the_task.d), the_task, the_training, seeds, progress=lambda f: context.progress(0.2 * f)
     )
@@ -86,20 +63,12 @@ def routing(context: Context, *, task: Config, training: Config, seeds: Sequence
         seeds,
         progress=lambda f: context.progress(0.2 + 0.7 * f),
     )
-    x, index = test_set(the_task, test_size)
     result: Config = {name: {} for name in FEATURES}
     for seed, router in zip(seeds, routers, strict=True):
         assert isinstance(router, Routers)
-        with torch.no_grad():
-            gates, one, rest = router.route(x[None], memory=memory)
-        for name, g in gates.items():
-            answers = {"routed": g * one + (1 - g) * rest, "one_step": one, "converged": rest}
-            result[name][str(seed)] = {
-                **{label: asdict(score(answer[0], index, memory[0])) for label, answer in answers.items()},
-                "weight_on_one_step": float(g.mean()),
-                "chose_one_step": 100 * float((g > 0.5).double().mean()),
-            }
-    return result
+        for name, found in score_routes(router, the_task, test_size).items():
+            result[name][seed] = found
+    return to_json(result)
 
 
 @work("retrieval.temperature")
@@ -112,19 +81,6 @@ def temperature(
     seeds: Sequence[int],
     test_size: int,
 ) -> Config:
-    """Iterated, untrained retrieval over beta (rows) and steps (columns): accuracy, and how many patterns are kept."""
-    the_task = RetrievalTask(**task)
-    result: Config = {"identity": [], "default": [], "fixed_points": [], "contraction": []}
-    for i, beta in enumerate(betas):
-        result["identity"].append([accuracy_after(the_task, beta, n, test_size, init="identity") for n in steps])
-        result["default"].append(
-            [
-                {str(seed): accuracy_after(the_task, beta, n, test_size, init="default", seed=seed) for seed in seeds}
-                for n in steps
-            ]
-        )
-        result["fixed_points"].append([fixed_points(the_task, beta, n) for n in steps])
-        result["contraction"].append(contraction(the_task, beta))
-        context.progress((i + 1) / (len(betas) + 1))
-    bayes = evaluate(PREDICTORS["bayes"](the_task), the_task, test_size).accuracy
-    return {**result, "critical_beta": critical_beta(the_task), "bayes": bayes}
+    """Iterate untrained retrieval over beta and steps: a ``TemperatureMap``."""
+    found = temperature_map(RetrievalTask(**task), betas, steps, seeds, test_size, progress=context.progress)
+    return to_json(found)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.judging.table import BySeed
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.records import from_json
 from boosted_attention.retrieval.models import RetrievalModel
-from boosted_attention.retrieval.task import RetrievalTask
+from boosted_attention.retrieval.scoring import Baselines, RetrievalResult
+from boosted_attention.retrieval.task import RetrievalTask, Score
 from boosted_attention.retrieval.training import Training
 
 Configuration = tuple[int, int, float]  # dimension, patterns, noise
 SIX: list[Configuration] = [(d, k, sigma) for d, k in ((16, 4), (32, 8), (64, 16)) for sigma in (0.5, 0.8)]  # Table 2
 MAIN_CONFIGURATION = SIX[4]  # of the paper's ablations
 BAYES = dict(zip(SIX, (80.7, 61.9, 68.8, 45.3, 58.1, 32.6), strict=True))  # the paper's accuracies, in percent
-UNTRAINED = {"chance": "chance", "raw query": "raw", "MAP": "map", "Bayes": "bayes"}
+UNTRAINED: dict[str, Callable[[Baselines], Score]] = {
+    "chance": lambda found: found.chance,
+    "raw query": lambda found: found.raw,
+    "MAP": lambda found: found.map,
+    "Bayes": lambda found: found.bayes,
+}
 ONE_STEP = {"family": "boosted", "n_rounds": 1}
 COST = {"boosted": 1.0, "unrolled": 8.0, "implicit": 5.5, "implicit-injected": 5.5}
 EVALUATION_NOISE = 0.5  # points: the sampling error of the paper's own test set, whose size it does not give
@@ -85,23 +94,23 @@ def baseline_trial(preset: Preset, the_task: dict[str, Any]) -> Trial:
     )
 
 
-def accuracy(result: dict[str, Any]) -> BySeed:
-    """Accuracy of a trained model in percent."""
-    return by_seed(result, "accuracy")
+def baselines(results: Results, trial: Trial) -> Baselines:
+    """Scores of the predictors that need no training."""
+    return from_json(Baselines, results(trial))
 
 
-def squared_error(result: dict[str, Any]) -> BySeed:
-    return by_seed(result, "mse")
+def trained_models(results: Results, trial: Trial) -> dict[int, RetrievalResult]:
+    """The trained models of a trial, by seed."""
+    return from_json(dict[int, RetrievalResult], results(trial))
 
 
-def by_seed(result: dict[str, Any], *path: str) -> dict[int, float]:
-    """One number per seed, found under ``path`` in each seed's entry."""
-    values = {}
-    for seed, entry in result.items():
-        for key in path:
-            entry = entry[key]
-        values[int(seed)] = float(entry)
-    return values
+def accuracy(found: Mapping[int, Score]) -> BySeed:
+    """Accuracy in percent."""
+    return {seed: score.accuracy for seed, score in found.items()}
+
+
+def squared_error(found: Mapping[int, Score]) -> BySeed:
+    return {seed: score.mse for seed, score in found.items()}
 
 
 def minus(a: BySeed, b: BySeed) -> dict[int, float]:

@@ -6,7 +6,15 @@ from typing import Any
 
 from boosted_attention.chart import Figure, Panel, measured
 from boosted_attention.lab.experiment import Experiment, Kind, Results
-from boosted_attention.lab.experiments.retrieval._shared import MAIN, accuracy, baseline_trial, boosted, training_trial
+from boosted_attention.lab.experiments.retrieval._shared import (
+    MAIN,
+    accuracy,
+    baseline_trial,
+    baselines,
+    boosted,
+    trained_models,
+    training_trial,
+)
 from boosted_attention.lab.judging.claim import claim
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Paired, Table, cell, exactly, over_seeds
@@ -46,7 +54,7 @@ def trials(preset: Preset) -> list[Trial]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, [f"M={m}" for m in ROUNDS], precision=2)
-    right = {(budget, m): accuracy(results(one_trial(preset, budget, m))) for budget, m in ACCURACY}
+    right = {(budget, m): accuracy(trained_models(results, one_trial(preset, budget, m))) for budget, m in ACCURACY}
     for budget, rounds in ROUNDS_OF.items():
         cells: list[Cell | None] = [cell(ACCURACY[budget, m], over_seeds(right[budget, m])) for m in rounds]
         table.add_row(budget, cells + [None] * (len(ROUNDS) - len(rounds)))
@@ -57,7 +65,7 @@ def collect(preset: Preset, results: Results) -> Table:
 
 def bayes(preset: Preset, results: Results) -> float:
     """Accuracy of the Bayes predictor."""
-    return results(baseline_trial(preset, MAIN))["bayes"]["accuracy"]
+    return baselines(results, baseline_trial(preset, MAIN)).bayes.accuracy
 
 
 def figure(preset: Preset, table: Table, results: Results) -> Figure:

@@ -10,11 +10,13 @@ from boosted_attention.lab.experiments.retrieval._shared import (
     EVALUATION_NOISE,
     accuracy,
     baseline_trial,
+    baselines,
     boosted,
     constant,
     halfway,
     minus,
     task,
+    trained_models,
     training_trial,
 )
 from boosted_attention.lab.judging.claim import claim
@@ -58,9 +60,9 @@ def collect(preset: Preset, results: Results) -> Table:
     right: dict[tuple[tuple[int, int], float, int], BySeed] = {}
     for size, sigma in PLACES:
         here = task(*size, sigma)
-        bayes[size, sigma] = results(baseline_trial(preset, here))["bayes"]["accuracy"]
+        bayes[size, sigma] = baselines(results, baseline_trial(preset, here)).bayes.accuracy
         for m in (1, 2):
-            right[size, sigma, m] = accuracy(results(training_trial(preset, here, boosted(m))))
+            right[size, sigma, m] = accuracy(trained_models(results, training_trial(preset, here, boosted(m))))
     for size in SIZES:
         ceiling = [cell(ACCURACY[size, sigma, "Bayes"], exactly(bayes[size, sigma])) for sigma in SIGMAS]
         table.add_row(f"{size} Bayes", ceiling)

@@ -9,6 +9,7 @@ from boosted_attention.lab.experiments.retrieval._shared import (
     accuracy,
     boosted,
     squared_error,
+    trained_models,
     training_trial,
 )
 from boosted_attention.lab.judging.claim import claim
@@ -40,7 +41,7 @@ def trials(preset: Preset) -> list[Trial]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, list(ARMS), precision=2)
-    found = {arm: results(training_trial(preset, MAIN, model)) for arm, model in ARMS.items()}
+    found = {arm: trained_models(results, training_trial(preset, MAIN, model)) for arm, model in ARMS.items()}
     right = {arm: accuracy(result) for arm, result in found.items()}
     table.add_row("accuracy", [cell(ACCURACY[arm], over_seeds(right[arm])) for arm in ARMS])
     table.add_row("squared error", [Cell(over_seeds(squared_error(found[arm]))) for arm in ARMS])

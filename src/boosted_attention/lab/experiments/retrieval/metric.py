@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from boosted_attention.lab.experiment import Experiment, Kind, Results
 from boosted_attention.lab.experiments.retrieval._shared import (
     MAIN,
     UNTRAINED,
+    accuracy,
     baseline_trial,
+    baselines,
     boosted,
-    by_seed,
+    squared_error,
     task,
+    trained_models,
     training_trial,
 )
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Table, exactly, over_seeds
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.retrieval.task import Score
 from boosted_attention.statistics import estimate
 
 TITLE = "Accuracy (%) against squared error"
-METRICS = ("accuracy", "mse")
+METRICS: dict[str, Callable[[Score], float]] = {"accuracy": lambda s: s.accuracy, "mse": lambda s: s.mse}
 SIZES = ((16, 4), (32, 8), (64, 16))
 DRAWS = range(43, 51)  # other sets of patterns than the paper's
-OVER_MAP = {(rival, metric): Quantity(f"{rival} - MAP, {metric}") for metric in METRICS for rival in ("Bayes", "raw")}
+RIVALS = ("Bayes", "raw query")
+OVER_MAP = {(rival, metric): Quantity(f"{rival} - MAP, {metric}") for metric in METRICS for rival in RIVALS}
 
 
 def draw_trials(preset: Preset, d: int, k: int) -> list[Trial]:
@@ -36,18 +43,20 @@ def trials(preset: Preset) -> list[Trial]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, ["accuracy", "squared error"], precision=3)
-    baselines = results(baseline_trial(preset, MAIN))
-    for label, key in UNTRAINED.items():
-        table.add_row(label, [Cell(exactly(baselines[key][metric])) for metric in METRICS])
+    predictors = baselines(results, baseline_trial(preset, MAIN))
+    untrained = {label: score(predictors) for label, score in UNTRAINED.items()}
+    for label, score in untrained.items():
+        table.add_row(label, [Cell(exactly(metric(score))) for metric in METRICS.values()])
     for m in (1, 2):
-        found = results(training_trial(preset, MAIN, boosted(m)))
-        table.add_row(f"M={m}", [Cell(over_seeds(by_seed(found, metric))) for metric in METRICS])
+        found = trained_models(results, training_trial(preset, MAIN, boosted(m)))
+        table.add_row(f"M={m}", [Cell(over_seeds(accuracy(found))), Cell(over_seeds(squared_error(found)))])
     for d, k in SIZES:
-        draws = [results(trial)["bayes"] for trial in draw_trials(preset, d, k)]
-        cells = [Cell(estimate([draw[metric] for draw in draws])) for metric in METRICS]
+        draws = [baselines(results, trial).bayes for trial in draw_trials(preset, d, k)]
+        cells = [Cell(estimate([metric(draw) for draw in draws])) for metric in METRICS.values()]
         table.add_row(f"Bayes over {len(DRAWS)} other sets of patterns, d={d} K={k}", cells)
-    for (rival, metric), quantity in OVER_MAP.items():
-        table.quantities[quantity] = exactly(baselines[rival.lower()][metric] - baselines["map"][metric])
+    for (rival, name), quantity in OVER_MAP.items():
+        metric = METRICS[name]
+        table.quantities[quantity] = exactly(metric(untrained[rival]) - metric(untrained["MAP"]))
     return table
 
 

@@ -12,8 +12,10 @@ from boosted_attention.lab.experiments.retrieval._shared import (
     UNTRAINED,
     accuracy,
     baseline_trial,
+    baselines,
     constant,
     task,
+    trained_models,
     training_trial,
     where,
 )
@@ -71,20 +73,20 @@ def trials(preset: Preset) -> list[Trial]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, [where(c) for c in SIX])
-    for label, key in UNTRAINED.items():
-        found = {c: results(baseline_trial(preset, task(*c)))[key]["accuracy"] for c in SIX}
+    for label, score in UNTRAINED.items():
+        found = {c: score(baselines(results, baseline_trial(preset, task(*c)))).accuracy for c in SIX}
         table.add_row(label, [cell(ACCURACY[label, c], exactly(found[c])) for c in SIX])
-    scores = {
-        (label, c): accuracy(results(training_trial(preset, task(*c), model)))
+    right = {
+        (label, c): accuracy(trained_models(results, training_trial(preset, task(*c), model)))
         for label, model in TRAINED.items()
         for c in SIX
     }
     for label in TRAINED:
-        cells: list[Cell | None] = [cell(ACCURACY[label, c], over_seeds(scores[label, c])) for c in SIX]
+        cells: list[Cell | None] = [cell(ACCURACY[label, c], over_seeds(right[label, c])) for c in SIX]
         table.add_row(label, cells)
     pairs = []
     for c in SIX:
-        one, unrolled, implicit, injected = (scores[label, c] for label in (ONE, UNROLLED, IMPLICIT, INJECTED))
+        one, unrolled, implicit, injected = (right[label, c] for label in (ONE, UNROLLED, IMPLICIT, INJECTED))
         chance = constant(100 / c[1], one)
         pairs += [
             Paired(UNROLLED_OVER_CHANCE[c], unrolled, chance),

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from boosted_attention.lab.experiment import Experiment, Kind, Results
-from boosted_attention.lab.experiments.retrieval._shared import MAIN, accuracy, boosted, halfway, training_trial
+from boosted_attention.lab.experiments.retrieval._shared import (
+    MAIN,
+    accuracy,
+    boosted,
+    halfway,
+    trained_models,
+    training_trial,
+)
 from boosted_attention.lab.judging.claim import claim
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Paired, Table, over_seeds
@@ -27,14 +34,14 @@ def trials(preset: Preset) -> list[Trial]:
 def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, [f"M={m}" for m in ROUNDS], precision=2)
     right = {
-        (label, m): accuracy(results(training_trial(preset, MAIN, boosted(m, **rule))))
+        (label, m): accuracy(trained_models(results, training_trial(preset, MAIN, boosted(m, **rule))))
         for label, rule in RULES.items()
         for m in ROUNDS
     }
     for label in RULES:
         table.add_row(label, [Cell(over_seeds(right[label, m])) for m in ROUNDS])
     pairs = [Paired(quantity, right[RESIDUAL, m], right[label, m]) for (label, m), quantity in RESIDUAL_OVER.items()]
-    one = accuracy(results(training_trial(preset, MAIN, boosted(1))))
+    one = accuracy(trained_models(results, training_trial(preset, MAIN, boosted(1))))
     for m in ROUNDS:
         half = halfway(right[RESIDUAL, m], one)
         pairs.append(Paired(HALF_GAIN_OVER_PARALLEL[m], half, right[PARALLEL, m]))

@@ -11,10 +11,12 @@ from boosted_attention.lab.experiments.retrieval._shared import (
     MAIN_CONFIGURATION,
     accuracy,
     baseline_trial,
+    baselines,
     boosted,
     constant,
     minus,
     squared_error,
+    trained_models,
     training_trial,
 )
 from boosted_attention.lab.judging.claim import claim
@@ -40,24 +42,23 @@ def trials(preset: Preset) -> list[Trial]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, ["Bayes", *(f"M={m}" for m in ROUNDS)], precision=2)
-    bayes = results(baseline_trial(preset, MAIN))["bayes"]
-    found = {m: results(training_trial(preset, MAIN, boosted(m))) for m in ROUNDS}
+    bayes = baselines(results, baseline_trial(preset, MAIN)).bayes
+    found = {m: trained_models(results, training_trial(preset, MAIN, boosted(m))) for m in ROUNDS}
     right = {m: accuracy(found[m]) for m in ROUNDS}
     table.add_row(
-        "accuracy",
-        [cell(CEILING, exactly(bayes["accuracy"])), *(cell(ACCURACY[m], over_seeds(right[m])) for m in ROUNDS)],
+        "accuracy", [cell(CEILING, exactly(bayes.accuracy)), *(cell(ACCURACY[m], over_seeds(right[m])) for m in ROUNDS)]
     )
-    errors = [Cell(exactly(bayes["mse"])), *(Cell(over_seeds(squared_error(found[m]))) for m in ROUNDS)]
+    errors = [Cell(exactly(bayes.mse)), *(Cell(over_seeds(squared_error(found[m]))) for m in ROUNDS)]
     table.add_row("squared error", errors)
     table.compare(
         [
             *(Paired(GAIN[m], right[m], right[1]) for m in ROUNDS[1:]),
-            Paired(TO_CEILING, right[4], constant(float(bayes["accuracy"]), right[4])),
+            Paired(TO_CEILING, right[4], constant(bayes.accuracy, right[4])),
             Paired(FIRST_OVER_LATER, minus(right[2], right[1]), minus(right[5], right[2])),
         ]
     )
-    last = [entry["rounds"] for entry in found[5].values()]
-    norms = [sum(rounds[m]["to_query"] for rounds in last) / len(last) for m in range(5)]
+    last = [model.rounds for model in found[5].values()]
+    norms = [sum(rounds[m].to_query for rounds in last) / len(last) for m in range(5)]
     table.notes.append(
         "Mean ||x - F_m|| after each round of the M=5 models, which boosting on the residual would reduce: "
         + ", ".join(f"{value:.2f}" for value in norms)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from boosted_attention.lab.experiment import Experiment, Kind, Results
-from boosted_attention.lab.experiments.retrieval._shared import MAIN, by_seed, constant
+from boosted_attention.lab.experiments.retrieval._shared import MAIN, accuracy, constant
 from boosted_attention.lab.judging.claim import claim
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Paired, Table, cell, over_seeds
 from boosted_attention.lab.judging.verdicts import equal
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.records import from_json
+from boosted_attention.retrieval.routing import RoutingResult
 from boosted_attention.retrieval.task import RetrievalTask
 from boosted_attention.retrieval.training import Training
 
@@ -43,16 +45,17 @@ def collect(preset: Preset, results: Results) -> Table:
     table = Table(
         TITLE, ["one-step accuracy", "routed accuracy", "weight on one-step (%)", "queries sent to one-step (%)"]
     )
-    found, pairs = results(trials(preset)[0]), []
+    found, pairs = from_json(dict[str, dict[int, RoutingResult]], results(trials(preset)[0])), []
     for features in SEES:
-        result = found[features]
-        one, routed = by_seed(result, "one_step", "accuracy"), by_seed(result, "routed", "accuracy")
-        weight = {seed: 100 * value for seed, value in by_seed(result, "weight_on_one_step").items()}
-        sent = over_seeds(by_seed(result, "chose_one_step"))
+        routes = found[features]
+        one = accuracy({seed: route.one_step for seed, route in routes.items()})
+        routed = accuracy({seed: route.routed for seed, route in routes.items()})
+        weight = {seed: 100 * route.weight_on_one_step for seed, route in routes.items()}
+        sent = over_seeds({seed: route.chose_one_step for seed, route in routes.items()})
         cells = [Cell(over_seeds(values)) for values in (one, routed, weight)]
         table.add_row(features, [*cells, cell(SENT[features], sent)])
         pairs.append(Paired(ROUTED_OVER_ONE_STEP[features], routed, one))
-    rest = by_seed(found["all"], "converged", "accuracy")
+    rest = accuracy({seed: route.converged for seed, route in found["all"].items()})
     pairs.append(Paired(ITERATED_OVER_CHANCE, rest, constant(100 / MAIN["n_patterns"], rest)))
     table.compare(pairs)
     return table

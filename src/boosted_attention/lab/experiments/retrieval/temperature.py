@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from statistics import fmean as mean
 
 from boosted_attention.chart import Figure, Panel, Series
 from boosted_attention.lab.experiment import Experiment, Kind, Results
-from boosted_attention.lab.experiments.retrieval._shared import (
-    MAIN_CONFIGURATION,
-    SIX,
-    Configuration,
-    by_seed,
-    task,
-    where,
-)
+from boosted_attention.lab.experiments.retrieval._shared import MAIN_CONFIGURATION, SIX, Configuration, task, where
 from boosted_attention.lab.judging.claim import claim
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Table, exactly, over_seeds
 from boosted_attention.lab.judging.verdicts import below
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.records import from_json
+from boosted_attention.retrieval.iteration import TemperatureMap
 from boosted_attention.retrieval.task import RetrievalTask
 
 TITLE = "Iterated retrieval without training: accuracy (%) after 1,000 steps by inverse temperature"
@@ -45,6 +40,10 @@ def map_trial(preset: Preset, configuration: Configuration) -> Trial:
     )
 
 
+def temperature_map(results: Results, trial: Trial) -> TemperatureMap:
+    return from_json(TemperatureMap, results(trial))
+
+
 def trials(preset: Preset) -> list[Trial]:
     return [map_trial(preset, c) for c in SIX]
 
@@ -53,39 +52,39 @@ def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, [*(f"beta={beta:g}" for beta in BETAS), "Bayes", "critical beta"])
     last, two, eight = STEPS.index(1000), BETAS.index(2.0), BETAS.index(8.0)
     for c in SIX:
-        found, (d, k, sigma) = results(map_trial(preset, c)), c
-        bayes, critical = Cell(exactly(found["bayes"])), Cell(exactly(found["critical_beta"]))
-        identity = [Cell(exactly(row[last])) for row in found["identity"]]
-        default = [Cell(over_seeds(by_seed(row[last]))) for row in found["default"]]
+        found, (d, k, sigma) = temperature_map(results, map_trial(preset, c)), c
+        bayes, critical = Cell(exactly(found.bayes)), Cell(exactly(found.critical_beta))
+        identity = [Cell(exactly(row[last])) for row in found.identity]
+        default = [Cell(over_seeds(row[last])) for row in found.default]
         table.add_row(f"identity, {where(c)}", [*identity, bayes, critical])
         table.add_row(f"default, {where(c)}", [*default, bayes, None])
-        table.quantities[KEPT[c]] = exactly(found["identity"][eight][last] - found["bayes"])
-        table.quantities[COLLAPSED[c]] = exactly(found["identity"][two][last] - 100 / k)
+        table.quantities[KEPT[c]] = exactly(found.identity[eight][last] - found.bayes)
+        table.quantities[COLLAPSED[c]] = exactly(found.identity[two][last] - 100 / k)
         if sigma == 0.5:  # the patterns do not depend on the noise
             table.notes.append(f"Distinct points the {k} patterns are carried to (d={d}), and the contraction there:\n")
             table.notes.append(phases(found))
     return table
 
 
-def phases(found: dict[str, Any]) -> str:
+def phases(found: TemperatureMap) -> str:
     """Fixed points kept, by beta and steps, as Markdown."""
     lines = ["| | " + " | ".join(f"beta={beta:g}" for beta in BETAS) + " |", "|---" * (len(BETAS) + 1) + "|"]
     for j, steps in enumerate(STEPS):
-        kept = [str(row[j]) for row in found["fixed_points"]]
+        kept = [str(row[j]) for row in found.fixed_points]
         lines.append(f"| after {steps} step{'s' * (steps > 1)} | " + " | ".join(kept) + " |")
-    factors = [f"{value:.2f}" for value in found["contraction"]]
+    factors = [f"{value:.2f}" for value in found.contraction]
     return "\n".join([*lines, "| spectral radius at rest | " + " | ".join(factors) + " |"])
 
 
 def figure(preset: Preset, table: Table, results: Results) -> Figure:
-    result = results(map_trial(preset, MAIN_CONFIGURATION))
+    found = temperature_map(results, map_trial(preset, MAIN_CONFIGURATION))
+    default = [[mean(list(seeds.values())) for seeds in row] for row in found.default]
     panels = []
-    for init in ("identity", "default"):
-        series = []
-        for j, steps in enumerate(STEPS):
-            after = [row[j] for row in result[init]]
-            means = [sum(seeds.values()) / len(seeds) if isinstance(seeds, dict) else seeds for seeds in after]
-            series.append(Series(name=f"{steps} step{'s' * (steps > 1)}", x=BETAS, y=means))
+    for init, after in (("identity", found.identity), ("default", default)):
+        series = [
+            Series(name=f"{steps} step{'s' * (steps > 1)}", x=BETAS, y=[row[j] for row in after])
+            for j, steps in enumerate(STEPS)
+        ]
         panels.append(
             Panel(
                 x_label="inverse temperature",
@@ -94,8 +93,8 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
                 title=f"{init} projections",
                 ticks={float(beta): f"{beta:g}" for beta in BETAS},
                 log_x=True,
-                marks={"critical": result["critical_beta"]} if init == "identity" else {},
-                levels={"Bayes predictor": result["bayes"], "chance": 100 / MAIN_CONFIGURATION[1]},
+                marks={"critical": found.critical_beta} if init == "identity" else {},
+                levels={"Bayes predictor": found.bayes, "chance": 100 / MAIN_CONFIGURATION[1]},
             )
         )
     d, k, sigma = MAIN_CONFIGURATION
