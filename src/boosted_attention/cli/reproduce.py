@@ -84,7 +84,7 @@ def run(
         os.environ[DEVICE] = device
     if model is not None:
         from boosted_attention.lab.tuning import MODEL
-        from boosted_attention.pretrained.finetune import weights_hash
+        from boosted_attention.pretrained.folders import weights_hash
 
         os.environ[MODEL] = str(model.absolute())
         chosen = chosen.with_pretrained(model.absolute().name, weights_hash(model))

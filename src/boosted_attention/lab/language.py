@@ -23,11 +23,14 @@ from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run, versions
 from boosted_attention.lab.timing import step_time_ratios
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.records import to_json
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.folder import RunConfig, TrainedRun, load_run
-from boosted_attention.train.metrics import dynamics_of, read_metrics
+from boosted_attention.train.folder import TrainedRun, load_run
+from boosted_attention.train.metrics import dynamics_of, evaluation_rows, step_rows
 from boosted_attention.train.observer import Unwatched
-from boosted_attention.train.recipes import find_recipe
+from boosted_attention.train.recipes import LanguageModelRun, find_recipe
+from boosted_attention.train.results import StepRow
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
 from boosted_attention.validation import InputError, require
 
@@ -100,7 +103,7 @@ CORE_FLOPS = 3e10  # per second and core, for a rough time; measured on small mo
 TIME_TOLERANCE = 0.15  # widths come in steps, and a shared machine is not a stop-watch
 
 
-def recipe(preset: Preset) -> RunConfig:
+def recipe(preset: Preset) -> LanguageModelRun:
     """The preset's model, training and data."""
     text = preset.text
     base = find_recipe(text.recipe)
@@ -228,8 +231,8 @@ class Reporter(Unwatched):
     def start(self, first: int, total: int) -> None:
         self.total = total
 
-    def step(self, row: Mapping[str, Any]) -> None:
-        self.progress(row["step"] / self.total)
+    def step(self, row: StepRow) -> None:
+        self.progress(row.step / self.total)
 
 
 def train_model(
@@ -256,26 +259,21 @@ def train_model(
         folder=place, config=config, data=tokens, device=device, checkpoint_every=100, observer=Reporter(progress)
     )
     found = trainer.run(resume=True)
-    rows = read_metrics(place / "metrics.jsonl")
-    evaluations = [row for row in rows if "validation_loss" in row]
-    order = hashlib.sha256("".join(row["batch"] for row in rows if "batch" in row).encode()).hexdigest()[:16]
-    best = {key: found["best"][key] for key in ("step", "validation_loss", "validation_perplexity")}
+    evaluations = evaluation_rows(place)
+    order = hashlib.sha256("".join(row.batch for row in step_rows(place)).encode()).hexdigest()[:16]
+    best = to_json(found.best)
     return {
-        "test": found["test"],
-        "best": best,
-        "curve": [[row["step"], row["validation_loss"]] for row in evaluations],
-        "final_validation_loss": evaluations[-1]["validation_loss"],
-        "steps": found["steps"],
-        "tokens": found["tokens"],
-        "parameters": found["parameters"],
-        "flops_per_token": found["flops_per_token"],
-        "data": found["data"],
+        "test": to_json(found.tested()),
+        "best": {key: best[key] for key in ("step", "validation_loss", "validation_perplexity")},
+        "curve": [[row.step, row.validation_loss] for row in evaluations],
+        "final_validation_loss": evaluations[-1].validation_loss,
+        "steps": found.steps,
+        "tokens": found.tokens,
+        "parameters": found.parameters,
+        "flops_per_token": found.flops_per_token,
+        "data": found.data,
         "order": order,
-        "measured": {
-            "device": device,
-            "seconds": found["seconds"],
-            "curve_seconds": [row["seconds"] for row in evaluations],
-        },
+        "measured": {"device": device, "seconds": found.seconds, "curve_seconds": [row.seconds for row in evaluations]},
     }
 
 
@@ -382,10 +380,10 @@ def analyse_models(
     tokens = prepare(DataConfig(**model["data"]), mine.config.model.vocab_size)
     rows = draw_rows(tokens.splits["test"], mine.config.model.max_len, sequences)
     found = examine(
-        mine.model,
+        mine.module,
         rows,
         mine.tokenizer.vocabulary(),
-        against=theirs.model,
+        against=theirs.module,
         pairs=pairs,
         with_explorer=with_explorer,
         progress=progress,

@@ -29,7 +29,7 @@ from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.runner import Executor, Outcome, execute
 from boosted_attention.lab.runs import Run, read_result
 from boosted_attention.lab.table import Table
-from boosted_attention.train.folder import RunConfig
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError, require, shortened
 
 

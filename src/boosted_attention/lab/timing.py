@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+from boosted_attention.train.config import TrainingConfig
+from boosted_attention.train.optim import TrainingOptimizer
+
 
 def step_time_ratios(
     models: Mapping[str, Any],  # configurations
@@ -49,12 +52,13 @@ def ratios_to_first(seconds: Mapping[str, Sequence[float]]) -> dict[str, float]:
 def training_step(config: Any, batch_size: int) -> Callable[[], None]:
     torch.manual_seed(0)
     model = config.build()
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], fused=True)
+    optimizer = TrainingOptimizer(
+        TrainingConfig(), {name: p for name, p in model.named_parameters() if p.requires_grad}
+    )
     ids = torch.randint(config.vocab_size, (batch_size, config.max_len))
 
     def step() -> None:
         model.loss(ids, ids).backward()
         optimizer.step()
-        optimizer.zero_grad()
 
     return step

@@ -21,8 +21,9 @@ from boosted_attention.lab.runs import Run
 from boosted_attention.lab.timing import ratios_to_first, step_seconds
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.evaluation import evaluate
-from boosted_attention.train.folder import RunConfig, load_run
-from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.folder import load_run
+from boosted_attention.train.metrics import evaluation_rows
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
 from boosted_attention.validation import require
 
@@ -110,7 +111,7 @@ def pretrained(preset: Preset) -> dict[str, str]:
 
 def base_folder(model: Mapping[str, str], place: Path) -> str:
     """The model's folder; the tiny one is made on the spot, the same every time."""
-    from boosted_attention.pretrained.finetune import quietly, weights_hash
+    from boosted_attention.pretrained.folders import quietly, weights_hash
 
     if model != TINY:
         folder = os.environ.get(MODEL, "")
@@ -173,15 +174,14 @@ def tune_model(
     )
     found = trainer.run(resume=True)
     most = peak_memory()  # before another model is loaded
-    rows = read_metrics(folder / "training" / "metrics.jsonl")
     other = None if watched is None else tokens_of(base, watched, size["held_out"])
     return {
-        "new": found["test"]["loss"],
+        "new": found.tested().loss,
         "watched": None if other is None else loss_on(load_run(folder / "training").model, other),
-        "curve": [[row["step"], row["validation_loss"]] for row in rows if "validation_loss" in row],
-        "trained_parameters": found["trained_parameters"],
-        "parameters": found["parameters"],
-        "flops_per_token": found["flops_per_token"],
+        "curve": [[row.step, row.validation_loss] for row in evaluation_rows(folder / "training")],
+        "trained_parameters": found.trained_parameters,
+        "parameters": found.parameters,
+        "flops_per_token": found.flops_per_token,
         "rank": config.model.lora_rank if config.model.train == "lora" else None,
         "data": tokens.fingerprint,
         "measured": {"peak_memory": most},

@@ -15,7 +15,7 @@ from boosted_attention.retrieval.models import RetrievalModel
 from boosted_attention.retrieval.predictors import PREDICTORS
 from boosted_attention.retrieval.routing import FEATURES, Routers
 from boosted_attention.retrieval.task import RetrievalTask, score
-from boosted_attention.retrieval.training import Training, evaluate, test_set, train
+from boosted_attention.retrieval.training import RetrievalTraining, evaluate, test_set, train
 
 Progress = Callable[[float], None]
 Config = dict[str, Any]
@@ -35,7 +35,7 @@ def retrieval(
     layers = train(
         lambda _: the_model.build(the_task.d),
         the_task,
-        Training(**training),
+        RetrievalTraining(**training),
         seeds,
         progress=lambda f: progress(0.95 * f),
     )
@@ -70,7 +70,7 @@ def _rounds(layer: AttentionLayer, task: RetrievalTask) -> list[Config]:
 
 def routing(progress: Progress, *, task: Config, training: Config, seeds: Sequence[int], test_size: int) -> Config:
     """Train one-step attention, freeze it, train routers between it and its converged iteration, by features."""
-    the_task, the_training = RetrievalTask(**task), Training(**training)
+    the_task, the_training = RetrievalTask(**task), RetrievalTraining(**training)
     memory, build = the_task.patterns()[None], RetrievalModel().build
     trained = train(lambda _: build(the_task.d), the_task, the_training, seeds, progress=lambda f: progress(0.2 * f))
     layers = {seed: layer for seed, layer in zip(seeds, trained, strict=True) if isinstance(layer, AttentionLayer)}

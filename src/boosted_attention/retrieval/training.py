@@ -20,8 +20,8 @@ TEST_SEED = 1_000_003  # one test set for all seeds and models, so that differen
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """How long and how fast."""
+class RetrievalTraining:
+    """Steps, learning rate and batch size of a retrieval model."""
 
     steps: int = 150
     lr: float = 3e-3
@@ -38,7 +38,7 @@ def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 def train(
     make: Callable[[int], nn.Module],
     task: RetrievalTask,
-    training: Training,
+    training: RetrievalTraining,
     seeds: Sequence[int],
     *,
     together: bool = True,
@@ -58,7 +58,7 @@ def train(
 
 
 def _train_group(
-    modules: list[nn.Module], task: RetrievalTask, training: Training, seeds: Sequence[int], progress: Progress
+    modules: list[nn.Module], task: RetrievalTask, training: RetrievalTraining, seeds: Sequence[int], progress: Progress
 ) -> None:
     memory = task.patterns()[None]  # (1, K, d)
     weights: dict[str, Tensor] = dict(modules[0].named_parameters())

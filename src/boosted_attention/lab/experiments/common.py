@@ -9,7 +9,7 @@ from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.runs import Run
 from boosted_attention.retrieval.models import RetrievalModel
 from boosted_attention.retrieval.task import RetrievalTask
-from boosted_attention.retrieval.training import Training
+from boosted_attention.retrieval.training import RetrievalTraining
 
 SIX = [(d, k, sigma) for d, k in ((16, 4), (32, 8), (64, 16)) for sigma in (0.5, 0.8)]  # Table 2's configurations
 UNTRAINED = {"chance": "chance", "raw query": "raw", "MAP": "map", "Bayes": "bayes"}
@@ -55,7 +55,7 @@ def training_run(
         config={
             "task": asdict(RetrievalTask(**the_task)),
             "model": asdict(RetrievalModel(**model)),
-            "training": asdict(Training(steps=steps, lr=lr)),
+            "training": asdict(RetrievalTraining(steps=steps, lr=lr)),
             "seeds": list(range(seeds)),
             "test_size": preset.test_size,
         },

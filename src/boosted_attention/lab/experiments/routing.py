@@ -11,7 +11,7 @@ from boosted_attention.lab.runs import Run
 from boosted_attention.lab.table import Table, render, trained
 from boosted_attention.retrieval.routing import FEATURES
 from boosted_attention.retrieval.task import RetrievalTask
-from boosted_attention.retrieval.training import Training
+from boosted_attention.retrieval.training import RetrievalTraining
 
 __all__ = ["TITLE", "collect", "render", "runs"]
 
@@ -21,7 +21,7 @@ TITLE = "Routing between one step and the converged answer, by what the gate see
 def runs(preset: Preset) -> list[Run]:
     config = {
         "task": asdict(RetrievalTask(**MAIN)),
-        "training": asdict(Training(steps=preset.steps)),
+        "training": asdict(RetrievalTraining(steps=preset.steps)),
         "seeds": list(range(preset.seeds)),
         "test_size": preset.test_size,
     }
