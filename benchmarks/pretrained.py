@@ -10,7 +10,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.interleaved import compare
 from boosted_attention import boost
-from boosted_attention.pretrained.finetune import FinetuneConfig, quietly
+from boosted_attention.pretrained.finetune import FinetuneConfig
+from boosted_attention.pretrained.folders import quietly
 
 LENGTH = 256
 VOCABULARY = 8192

@@ -11,7 +11,7 @@ import torch
 from benchmarks.interleaved import compare
 from boosted_attention.retrieval.models import RetrievalModel
 from boosted_attention.retrieval.task import RetrievalTask
-from boosted_attention.retrieval.training import Training, train
+from boosted_attention.retrieval.training import RetrievalTraining, train
 
 SEEDS, STEPS = 64, 10
 TASK, MODEL = RetrievalTask(), RetrievalModel(n_rounds=2)
@@ -19,7 +19,7 @@ TASK, MODEL = RetrievalTask(), RetrievalModel(n_rounds=2)
 
 def train_seeds(seeds: Sequence[int], together: bool = True) -> None:
     torch.set_num_threads(1)
-    train(lambda _: MODEL.build(TASK.d), TASK, Training(steps=STEPS), seeds, together=together)
+    train(lambda _: MODEL.build(TASK.d), TASK, RetrievalTraining(steps=STEPS), seeds, together=together)
 
 
 def main() -> None:

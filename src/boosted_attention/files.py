@@ -13,7 +13,7 @@ from boosted_attention.validation import InputError, require
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """The file is the old one or the new one, never a part of it."""
+    """Write a file so that it is the old one or the new one, never a part of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -23,26 +23,33 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """As JSON that is the same for the same data."""
+    """Write JSON that is the same for the same data."""
     write_atomically(path, json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
 
 def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def require_folder(out: Path, files: Sequence[str], folders: Sequence[str] = (), option: str = "--out") -> None:
-    """Raise InputError unless these files and folders can be written under ``out``."""
-    require(not out.exists() or out.is_dir(), f"{option} {out} is a file; give a folder")
+def require_folder(out: Path, files: Sequence[str], folders: Sequence[str] = (), option: str = "out") -> None:
+    """Raise InputError unless these files and folders can be written under ``out``.
+
+    Args:
+        out: the folder; it need not exist.
+        files: names of files to be written there.
+        folders: names of folders to be made there.
+        option: what the caller's argument is called, for the message.
+    """
+    given = f"{option}={str(out)!r}"
+    require(not out.exists() or out.is_dir(), f"{given} is a file; give a folder")
     for name in files:
-        require(
-            not (out / name).is_dir(), f"{option} {out}: {name} is a folder there; give another folder or remove it"
-        )
+        require(not (out / name).is_dir(), f"{given}: {name} is a folder there; give another folder or remove it")
     for name in folders:
         require(
             not (out / name).exists() or (out / name).is_dir(),
-            f"{option} {out}: {name} is a file there; give another folder or remove it",
+            f"{given}: {name} is a file there; give another folder or remove it",
         )
     made = [path for path in (out, *out.parents) if not path.exists()]
     try:
@@ -51,8 +58,8 @@ def require_folder(out: Path, files: Sequence[str], folders: Sequence[str] = (),
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise InputError(f"{option} {out} cannot be written to: {error.strerror}") from None
+        raise InputError(f"{given} cannot be written to: {error.strerror}") from None
     finally:
-        for path in made:  # nothing is left behind by a look
+        for path in made:  # remove folders this check created
             if path.is_dir():
                 path.rmdir()

@@ -6,6 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from boosted_attention import LanguageModelConfig, list_attention
 from boosted_attention.attention.checks import CHECK_OPTIONS
+from boosted_attention.train.memory import estimate_memory
 from boosted_attention.train.recipes import RECIPES
 
 PAPER = {"vocab_size": 16_384, "d_model": 256, "n_layers": 4, "n_heads": 4, "max_len": 256}
@@ -76,7 +77,8 @@ def test_twicing_counts_one_score_and_two_sums_and_reports_the_fused_extra_apart
 
 @pytest.mark.parametrize("name", list_attention())
 def test_memory_is_known_of_every_layer(name):
-    memory = LanguageModelConfig(attention=name, d_model=16, n_layers=2, vocab_size=50, max_len=8).memory()
+    config = LanguageModelConfig(attention=name, d_model=16, n_layers=2, vocab_size=50, max_len=8)
+    memory = estimate_memory(config)
     assert memory.training > 4 * memory.weights
     assert memory.decoding > memory.weights
 
@@ -96,7 +98,7 @@ def test_memory_counts_what_a_real_step_keeps(name, dropout):
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         loss = model.loss(ids, ids)
-    memory = config.memory(batch_size=3)
+    memory = estimate_memory(config, batch_size=3)
     assert memory.activations == pytest.approx(sum(size for _, size in kept.values()), rel=0.02)
     assert memory.weights == 4 * config.num_params()
     assert memory.training == 4 * memory.weights + memory.activations + memory.logits

@@ -5,9 +5,8 @@ import sys
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from boosted_attention.train.parallel import Parallel, processes
+from boosted_attention.train.parallel import Parallel, own_part, processes
 from boosted_attention.train.recipes import RECIPES
-from boosted_attention.train.training import own_part
 
 
 def peak_bytes(parallel: Parallel, recipe: str, rows: int, checkpointing: bool) -> int:

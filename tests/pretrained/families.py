@@ -4,7 +4,7 @@ import torch
 import transformers
 from torch import nn
 
-from boosted_attention.pretrained.families import find_parts
+from boosted_attention.pretrained.families import find_projections
 from boosted_attention.pretrained.layer import corrected_layers
 
 SIZE = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -75,4 +75,4 @@ def tokens(rows: int = 2, length: int = 12) -> torch.Tensor:
 def is_silent(model: nn.Module) -> bool:
     """Whether no correction has been trained yet."""
     corrections = [m for attention in corrected_layers(model).values() for m in list(attention.rounds)[1:]]
-    return not any(bool(t.any()) for m in corrections for t in find_parts(m).values(m))
+    return not any(bool(t.any()) for m in corrections for t in find_projections(m).values(m))

@@ -15,8 +15,9 @@ from boosted_attention.model.loss import IGNORED
 from boosted_attention.pretrained.correction import is_correction
 from boosted_attention.pretrained.finetune import FinetuneConfig, lora_rank_for
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.folder import RunConfig, load_run
+from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
 from tests.pretrained.families import FAMILIES, disturb, tiny
 from tests.test_language_cli import refused
@@ -63,10 +64,10 @@ def train(config, folder, steps=None):
 def test_only_what_should_be_trained_is(models, text_file, tmp_path, name, method):
     config = run_config(models, text_file, name, method)
     result = train(config, tmp_path / "run")
-    assert result["best"]["validation_loss"] < read_metrics(tmp_path / "run" / "metrics.jsonl")[0]["validation_loss"]
+    assert result.best.validation_loss < read_metrics(tmp_path / "run" / "metrics.jsonl")[0]["validation_loss"]
     loaded = load_run(tmp_path / "run").model
     trained = loaded.trained()
-    assert result["trained_parameters"] == sum(p.numel() for p in trained.values())
+    assert result.trained_parameters == sum(p.numel() for p in trained.values())
     if method == "correction":
         assert all(is_correction(name) for name in trained)
         base = transformers.AutoModelForCausalLM.from_pretrained(models / "base").state_dict()
@@ -88,7 +89,7 @@ def test_a_stopped_run_goes_on_exactly(models, text_file, tmp_path):
         shutil.rmtree(path)  # as if killed after step 6
     (tmp_path / "parts" / "result.json").unlink()
     again = train(config, tmp_path / "parts")
-    assert again["test"] == whole["test"]
+    assert again.test == whole.test
     first, second = (
         [row["loss"] for row in read_metrics(tmp_path / name / "metrics.jsonl") if "loss" in row]
         for name in ("whole", "parts")

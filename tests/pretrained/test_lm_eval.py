@@ -12,7 +12,7 @@ import transformers
 import boosted_attention.pretrained  # noqa: F401  makes the Auto classes know both
 from boosted_attention import LanguageModelConfig, boost
 from boosted_attention.data.tokenizer import Tokenizer, byte_tokenizer
-from boosted_attention.pretrained.finetune import quietly
+from boosted_attention.pretrained.folders import quietly
 from boosted_attention.pretrained.native import to_transformers, tokenizer_to_transformers
 from tests.pretrained.families import disturb, tiny
 

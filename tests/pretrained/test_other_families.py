@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from boosted_attention import boost, disable_rounds, unboost
 from boosted_attention.pretrained import load_correction, save_correction
-from boosted_attention.pretrained.finetune import FinetuneConfig, load
+from boosted_attention.pretrained.finetune import FinetuneConfig
+from boosted_attention.pretrained.folders import load_model
 from boosted_attention.pretrained.layer import corrected_layers
 from tests.pretrained.families import NO_TOKENS, disturb, tiny, tokens
 from tests.pretrained.test_boost import generate, logits
@@ -40,7 +41,7 @@ def test_others_with_the_same_projections(name, options, tmp_path):
     disturb(model)
     assert torch.equal(generate(model, ids), generate(model, ids, use_cache=False))
     model.save_pretrained(tmp_path / "boosted")
-    loaded = load(tmp_path / "boosted").eval()
+    loaded = load_model(tmp_path / "boosted").eval()
     assert torch.equal(logits(loaded, ids), logits(model, ids))
 
 
@@ -116,7 +117,7 @@ def test_a_correction_of_upcast_weights_and_of_a_trained_base(tmp_path):
     """The same values in another precision are the same base; a base that was trained too is not saved by halves."""
     half = tiny("llama", dtype=torch.bfloat16)
     half.save_pretrained(tmp_path / "base")
-    model = boost(load(tmp_path / "base", dtype=torch.float32))
+    model = boost(load_model(tmp_path / "base", dtype=torch.float32))
     save_correction(model, tmp_path / "correction")
     load_correction(half, tmp_path / "correction")
     with pytest.raises(ValueError, match="the base is trained too"):
@@ -130,7 +131,7 @@ def test_weights_of_another_model_are_refused(tmp_path):
     tiny("llama").save_pretrained(tmp_path)
     save_file({"nothing": torch.zeros(1)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match=r"does not hold the weights of its config\.json"):
-        load(tmp_path)
+        load_model(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -146,4 +147,4 @@ def test_damaged_configurations(change, line, tmp_path):
     stored = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**stored, **change}))
     with pytest.raises(ValueError, match=line):
-        load(tmp_path)
+        load_model(tmp_path)

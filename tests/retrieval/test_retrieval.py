@@ -25,7 +25,7 @@ from boosted_attention.retrieval.scoring import (
     score_trained,
 )
 from boosted_attention.retrieval.task import RetrievalTask, score
-from boosted_attention.retrieval.training import Training, evaluate, seeded, test_set, train
+from boosted_attention.retrieval.training import RetrievalTraining, evaluate, seeded, test_set, train
 
 TASK = RetrievalTask(d=16, n_patterns=4, sigma=0.5)
 draw_test_set = test_set
@@ -79,7 +79,7 @@ def test_score():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_training_together_equals_training_one_after_the_other(family, full):
     """Weights to 1e-4 and every decision: a seed's result does not depend on its company."""
-    task, training = (RetrievalTask(), Training()) if full else (TASK, Training(steps=30, batch=64))
+    task, training = (RetrievalTask(), RetrievalTraining()) if full else (TASK, RetrievalTraining(steps=30, batch=64))
     model = RetrievalModel(family=family, n_rounds=2)
     together, alone = (
         train(lambda _: model.build(task.d), task, training, [0, 1, 5], together=t) for t in (True, False)
@@ -95,7 +95,7 @@ def test_training_together_equals_training_one_after_the_other(family, full):
 
 def test_training_learns_and_seeds_differ():
     model = RetrievalModel(n_rounds=2)
-    layers = train(lambda _: model.build(TASK.d), TASK, Training(), [0, 1])
+    layers = train(lambda _: model.build(TASK.d), TASK, RetrievalTraining(), [0, 1])
     memory = TASK.patterns()[None]
     found = [evaluate(lambda x, m=m: m(x[None], memory=memory)[0], TASK, 5000) for m in layers]
     assert all(s.accuracy > 60 for s in found)
@@ -106,22 +106,22 @@ def test_training_leaves_the_global_random_state_alone():
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    train(lambda _: RetrievalModel().build(TASK.d), TASK, Training(steps=1), [0])
+    train(lambda _: RetrievalModel().build(TASK.d), TASK, RetrievalTraining(steps=1), [0])
     assert torch.equal(torch.rand(1), expected)
 
 
 def test_a_seed_is_independent_of_the_others():
     def weights(seeds):
-        layers = train(lambda _: RetrievalModel().build(TASK.d), TASK, Training(steps=3), seeds)
+        layers = train(lambda _: RetrievalModel().build(TASK.d), TASK, RetrievalTraining(steps=3), seeds)
         return dict(zip(seeds, layers, strict=True))[1].rounds[0].qkv.weight
 
     torch.testing.assert_close(weights([1]), weights([0, 1, 2]), rtol=0, atol=1e-6)
 
 
 def test_routers_train_their_gates_only():
-    layers = train(lambda _: RetrievalModel().build(TASK.d), TASK, Training(steps=5), [0, 1])
+    layers = train(lambda _: RetrievalModel().build(TASK.d), TASK, RetrievalTraining(steps=5), [0, 1])
     before = {name: p.clone() for name, p in layers[0].named_parameters()}
-    routers = train(lambda seed: Routers(layers[seed]), TASK, Training(steps=4), [0, 1])
+    routers = train(lambda seed: Routers(layers[seed]), TASK, RetrievalTraining(steps=4), [0, 1])
     for name, p in routers[0].one_step.named_parameters():
         assert torch.equal(p, before[name])
     fresh = seeded(lambda: Routers(layers[0]), 0)
@@ -161,7 +161,7 @@ def test_iteration_keeps_the_patterns_above_a_critical_temperature():
 
 def test_results_can_be_stored_and_read_back():
     """What runs store: scores of predictors, of a trained model with its rounds, of routers, and a map."""
-    training = Training(steps=2, batch=16)
+    training = RetrievalTraining(steps=2, batch=16)
     (layer,) = train(lambda _: RetrievalModel(n_rounds=2).build(TASK.d), TASK, training, [0])
     (one_step,) = train(lambda _: RetrievalModel().build(TASK.d), TASK, training, [0])
     baselines = score_baselines(TASK, 100)

@@ -10,7 +10,7 @@ from boosted_attention.data.tokens import DataConfig, prepare
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.train import checkpoint
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.folder import RunConfig
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.signals import Stopped
 from boosted_attention.train.trainer import Trainer
 

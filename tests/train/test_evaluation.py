@@ -76,11 +76,11 @@ def test_the_batch_size_does_not_matter(model):
 def test_what_cannot_be_is_named(model):
     tokens = np.zeros(100, np.uint16)
     for options, message in (
-        ({"stride": 0}, "--stride 0 must lie between 1 and max_len=16"),
-        ({"stride": 17}, "--stride 17"),
+        ({"stride": 0}, "stride=0 must lie between 1 and max_len=16"),
+        ({"stride": 17}, "stride=17"),
         ({"protocol": "papr"}, "did you mean 'paper'"),
-        ({"protocol": "paper", "stride": 4}, "the paper's protocol has none"),
-        ({"protocol": "paper"}, "the split has 100 tokens; protocol 'paper' needs at least 512"),
+        ({"protocol": "paper", "stride": 4}, "stride=4: protocol='paper' has no stride"),
+        ({"protocol": "paper"}, "the split has 100 tokens; protocol='paper' needs at least 512"),
     ):
         with pytest.raises(ValueError, match=message):
             evaluate(model, tokens, **options)

@@ -124,14 +124,14 @@ def test_what_two_saved_others_go_on_with(alone, text_file, tmp_path, full):
 STOP_AFTER = """
 import os, signal
 from boosted_attention.cli.main import main
-from boosted_attention.train import training
+from boosted_attention.train.loop import TrainingLoop
 
-original = training.Training._step
+original = TrainingLoop._step
 def step(self):
     if self.done + 1 == {step} and self.parallel.main and {step} < self.total:
         os.kill(os.getpid(), signal.SIGTERM)  # to one process only; all stop after the same step
     return original(self)
-training.Training._step = step
+TrainingLoop._step = step
 main()
 """
 
@@ -156,15 +156,15 @@ KILL_AT = """
 import os, signal
 from pathlib import Path
 from boosted_attention.cli.main import main
-from boosted_attention.train import training
+from boosted_attention.train.loop import TrainingLoop
 
-original = training.Training._step
+original = TrainingLoop._step
 def step(self):
     if self.done + 1 == {step} and self.parallel.rank == {rank} and not Path("{mark}").exists():
         Path("{mark}").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return original(self)
-training.Training._step = step
+TrainingLoop._step = step
 main()
 """
 
@@ -219,14 +219,14 @@ def test_an_error_is_shown_once(text_file, tmp_path):
 
 BROKEN = """
 from boosted_attention.cli.main import main
-from boosted_attention.train import training
+from boosted_attention.train.loop import TrainingLoop
 
-original = training.Training._step
+original = TrainingLoop._step
 def step(self):
     if self.done == 2 and self.parallel.rank == 1:
         raise ZeroDivisionError("of process 1")
     return original(self)
-training.Training._step = step
+TrainingLoop._step = step
 main()
 """
 
@@ -251,7 +251,7 @@ main()
         (2, ["--stepz", 3], None, r"--stepz"),
         (2, ["--out", "here"], "os.chdir('elsewhere')", r"process 1 on .* does not see --out .*; give a folder"),
         (2, ["--corpus", "text:nowhere"], None, r"nowhere does not exist"),
-        (2, ["--parallel", "tensor"], None, r"--parallel='tensor' is not one of 'ddp', 'fsdp'"),
+        (2, ["--parallel", "tensor"], None, r"--parallel tensor is not one of 'ddp', 'fsdp'"),
     ],
     ids=["divisible", "rows", "settings", "saving", "kinds", "parsing", "folder", "corpus", "kind"],
 )

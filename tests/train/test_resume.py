@@ -195,7 +195,7 @@ def test_other_settings_and_other_data_are_refused(halfway, text_file, tmp_path)
         small_trainer(folder, text_file, lr=0.01, seed=4).run(resume=True)
     with pytest.raises(ValueError, match=r"model\.attention \('boosted' there, 'standard' here\)"):
         small_trainer(folder, text_file, model={"attention": "standard"}).run(resume=True)
-    with pytest.raises(ValueError, match="holds a run already; --resume"):
+    with pytest.raises(ValueError, match="holds a run already; resume=True continues it"):
         small_trainer(folder, text_file).run()
     trainer = small_trainer(folder, text_file)
     trainer.data.manifest["splits"]["train"]["sha256"] = "changed"
@@ -246,7 +246,7 @@ def test_lost_metrics_are_remarked_and_a_lost_probe_made_again(halfway, text_fil
     (folder / "probe.json").unlink()
     result = small_trainer(folder, text_file, observer=listener).run(resume=True)
     assert "lacks steps before step-00000012" in listener.remarks[0]
-    assert result["probe"]["past"] == 0.0
+    assert result.probe.past == 0.0
 
 
 def test_the_folder_holds_no_pickle(halfway):

@@ -15,15 +15,17 @@ from boosted_attention import LanguageModelConfig, list_attention
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.data.tokens import prepare
 from boosted_attention.model.loss import IGNORED
-from boosted_attention.train import checkpoint, training
+from boosted_attention.records import to_json
+from boosted_attention.train import checkpoint, loop
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import load_run
+from boosted_attention.train.gradients import accumulate_gradients
+from boosted_attention.train.loop import TrainingError
 from boosted_attention.train.metrics import read_metrics
-from boosted_attention.train.parallel import Trained
+from boosted_attention.train.parallel import DistributedLoss
 from boosted_attention.train.probe import LeakageError, leakage_probe
 from boosted_attention.train.recipes import MINI, PAPER
 from boosted_attention.train.trainer import Trainer
-from boosted_attention.train.training import TrainingError, accumulate_gradients
 from tests.train.driver import small_config, small_trainer
 
 # Losses of 20 steps on the generated text, by this code; a change here is a change of training.
@@ -90,7 +92,7 @@ def test_accumulation_gives_the_update_of_the_whole_batch(name, parts):
         model = config.build().double()
         model.load_state_dict(reference.state_dict())
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-        loss = accumulate_gradients(Trained(model.loss), ids, targets, int((targets != IGNORED).sum()), n)
+        loss = accumulate_gradients(DistributedLoss(model.loss), ids, targets, int((targets != IGNORED).sum()), n)
         gradients = [p.grad.clone() for p in model.parameters()]
         optimizer.step()
         updated.append((loss, gradients, list(model.parameters())))
@@ -126,10 +128,10 @@ def test_metrics_have_a_row_per_step_and_per_evaluation(text_file, tmp_path):
     assert [row["step"] for row in evaluations] == [0, 5, 10, 15, 20, 24]
     assert evaluations[-1]["validation_loss"] < evaluations[0]["validation_loss"]
     assert all(math.exp(row["validation_loss"]) == row["validation_perplexity"] for row in evaluations)
-    assert result["probe"]["past"] == 0.0
-    assert result["probe"]["future"] > 0
+    assert result.probe.past == 0.0
+    assert result.probe.future > 0
     stored = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert stored == result
+    assert stored == to_json(result)
     assert stored["parameters"] == small_config(text_file).model.num_params()
 
 
@@ -159,7 +161,7 @@ def test_evaluation_by_epochs(text_file, tmp_path):
 @pytest.mark.parametrize("what", ["loss", "gradient"])
 def test_what_is_not_finite_stops_before_the_update(what, text_file, tmp_path, monkeypatch):
     run = small_trainer(tmp_path / "run", text_file)
-    original, calls = training.accumulate_gradients, []
+    original, calls = loop.accumulate_gradients, []
 
     def spoiled(trained, *rest):
         value = original(trained, *rest)
@@ -171,7 +173,7 @@ def test_what_is_not_finite_stops_before_the_update(what, text_file, tmp_path, m
             model.embed.weight.grad[0, 0] = math.inf
         return value
 
-    monkeypatch.setattr(training, "accumulate_gradients", spoiled)
+    monkeypatch.setattr(loop, "accumulate_gradients", spoiled)
     rows = []
     with pytest.raises(TrainingError, match=r"step 7, batch [0-9a-f]{12}: .*(nan|inf)"):
         run.run()
@@ -188,7 +190,7 @@ def test_what_is_not_finite_stops_before_the_update(what, text_file, tmp_path, m
 def test_the_probe_passes_every_layer(name):
     model = LanguageModelConfig(vocab_size=50, d_model=16, n_layers=2, max_len=16, attention=name).build()
     state = torch.get_rng_state()
-    assert leakage_probe(model)["past"] == 0.0
+    assert leakage_probe(model).past == 0.0
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -209,7 +211,7 @@ def test_the_best_checkpoint_is_the_one_tested(text_file, tmp_path):
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if row.get("validation_loss")]
     best = min(rows, key=lambda row: row["validation_loss"])
     assert best["step"] < 24
-    assert result["best"]["step"] == best["step"]
+    assert result.best.step == best["step"]
     trained = load_run(tmp_path / "run")
     assert trained.step == best["step"]
     assert load_run(tmp_path / "run", "last").step == 24
@@ -265,7 +267,7 @@ class Limit:
     def evaluated(self, row): ...
     def remark(self, text): ...
     def step(self, row):
-        if row["step"] == 6:  # from now on no file may be larger than this
+        if row.step == 6:  # from now on no file may be larger than this
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 run.observer = Limit()

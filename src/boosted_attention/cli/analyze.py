@@ -54,19 +54,19 @@ def run(
     from boosted_attention.analysis.examine import examine
     from boosted_attention.analysis.survey import draw_rows
     from boosted_attention.attention.selfcheck import usable_dtypes
+    from boosted_attention.cli.loading import load_trained
     from boosted_attention.cli.preparing import text_of
     from boosted_attention.files import require_folder, write_atomically, write_json
     from boosted_attention.lab.trials.store import versions
     from boosted_attention.records import to_json
     from boosted_attention.report.page import analysis_page
-    from boosted_attention.train.folder import load_run
     from boosted_attention.train.metrics import dynamics_of
 
     require(is_count(sequences), f"--sequences {sequences} must be at least 1")
     require(is_count(pairs), f"--pairs {pairs} must be at least 1")
     usable_dtypes(device)
-    mine = load_run(folder, checkpoint, device)
-    theirs = None if against is None else load_run(against, checkpoint, device)
+    mine = load_trained(folder, checkpoint, device)
+    theirs = None if against is None else load_trained(against, checkpoint, device)
     longest: int = min(run.config.model.max_len for run in (mine, theirs) if run is not None)
     require(longest >= 2, f"a model of max_len={longest} sees one token at a time: there is nothing to analyse")
     length = min(longest, 256) if length is None else length
@@ -81,10 +81,10 @@ def run(
     with Progress(console=live, transient=True, disable=not live.is_terminal) as bar:
         task = bar.add_task(f"analysing {folder.name}", total=1.0)
         found = examine(
-            mine.model,
+            mine.module,
             rows,
             mine.tokenizer.vocabulary(),
-            against=None if theirs is None else theirs.model,
+            against=None if theirs is None else theirs.module,
             pairs=pairs,
             progress=lambda fraction: bar.update(task, completed=fraction),
         )

@@ -19,21 +19,20 @@ def run(
         model: folder of the model: config.json, *.safetensors, tokenizer.json.
         out: folder for the boosted model.
         n_rounds: rounds per boosted layer, the model's own attention among them.
-        gate: vector, scalar, mlp or none.
-        layers: all, last:k, or indices such as 0,4,5.
-        init: where a correction's queries and keys start: copy or random.
+        gate: gate of each correction: vector, scalar, mlp or none.
+        layers: layers to boost: all, last:k, or indices such as 0,4,5.
+        init: start of a correction's queries and keys: copy or random.
     """
     from boosted_attention.files import require_folder
     from boosted_attention.pretrained.conversion import boost
-    from boosted_attention.pretrained.finetune import copy_tokenizer, load, quietly, require_model_folder
+    from boosted_attention.pretrained.folders import copy_tokenizer, load_model, quietly, require_model_folder
     from boosted_attention.validation import require
 
     require_model_folder(model)
-    require(
-        not out.exists() or (out.is_dir() and not any(out.iterdir())), f"{out} is not an empty folder; give another"
-    )
-    require_folder(out, (), option="OUT")
-    boosted = boost(load(model), n_rounds=n_rounds, gate=gate, layers=layers, init=init)
+    empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    require(empty, f"out={str(out)!r} is not an empty folder; give another")
+    require_folder(out, ())
+    boosted = boost(load_model(model), n_rounds=n_rounds, gate=gate, layers=layers, init=init)
     with quietly():
         boosted.save_pretrained(out)
     copy_tokenizer(model, out)

@@ -16,9 +16,9 @@ def run(attention: tuple[str, ...] = (), /, *, device: str = "cpu", length: int 
 
     Args:
         attention: layers to check, by catalog name; all of them by default.
-        device: where the layers run, such as cpu, cuda or mps; the oracle always runs on the CPU.
+        device: device of the layers, such as cpu, cuda or mps; the oracle always runs on the CPU.
         length: tokens per sequence.
-        seed: of the weights and inputs.
+        seed: random seed for weights and inputs.
     """
     import torch
     from rich.console import Console
@@ -30,7 +30,7 @@ def run(attention: tuple[str, ...] = (), /, *, device: str = "cpu", length: int 
 
     for name in attention:
         require_choice("attention", name, CATALOG)
-    require(2 <= length <= 512, f"--length {length} must lie between 2 and 512")
+    require(2 <= length <= 512, f"length={length} must lie between 2 and 512")
     dtypes = usable_dtypes(device)
 
     console = Console()

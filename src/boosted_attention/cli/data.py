@@ -25,13 +25,13 @@ def run(
     Example: boosted-attention data text:notes/ --vocab-size 1024
 
     Args:
-        corpus: stdlib, text:PATH (a file, a folder or a glob), or a name such as wikitext-2.
-        tokenizer: bpe, paper, bytes, or the path of a tokenizer.json.
+        corpus: text: stdlib, text:PATH (a file, a folder or a glob), or a name such as wikitext-2.
+        tokenizer: tokenizer: bpe, paper, bytes, or the path of a tokenizer.json.
         vocab_size: tokens of a trained tokenizer.
         validation: files of the validation split, for text:PATH.
         test: files of the test split, for text:PATH.
         held_out: share for validation and test, half each, where no files are named for them.
-        field: where the text is in .jsonl files.
+        field: name of the field with the text in .jsonl files.
         data_root: folder of corpora by name; BOOSTED_ATTENTION_DATA by default.
     """
     from rich.console import Console
@@ -41,7 +41,7 @@ def run(
     from boosted_attention.cli.preparing import prepared
     from boosted_attention.data.tokens import DataConfig
 
-    require(vocab_size > 1, f"--vocab-size {vocab_size} must be at least 2")
+    require(vocab_size > 1, f"vocab_size={vocab_size} must be at least 2")
     config = DataConfig(
         corpus=corpus,
         tokenizer=tokenizer,

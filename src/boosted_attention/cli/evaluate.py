@@ -6,6 +6,8 @@ from pathlib import Path
 
 from boosted_attention.validation import require_choice
 
+RENAMED = {"which": "checkpoint"}
+
 
 def run(
     folder: Path,
@@ -28,16 +30,16 @@ def run(
 
     Args:
         folder: the run.
-        split: train, validation or test.
-        protocol: full, or paper (rows, incomplete last batch dropped) to compare with the paper's figures.
-        stride: how far windows move; less than the model's length gives each token more context.
-        checkpoint: best or last.
+        split: part of the text: train, validation or test.
+        protocol: measure: full, or paper (rows, incomplete last batch dropped) to compare with the paper's figures.
+        stride: tokens that windows move by; less than the model's length gives each token more context.
+        checkpoint: checkpoint to load: best or last.
         corpus: another corpus than the run's own, read with the run's tokenizer.
         data_root: folder of corpora by name.
-        field: where the text is in .jsonl files, for --corpus.
+        field: name of the field with the text in .jsonl files, for --corpus.
         batch_size: rows at a time; the run's own by default.
-        device: cpu, cuda or mps.
-        json: print JSON.
+        device: device to run on: cpu, cuda or mps.
+        json: JSON instead of a sentence.
     """
     import json as codec
     from dataclasses import asdict
@@ -46,14 +48,14 @@ def run(
     from rich.progress import Progress
 
     from boosted_attention.attention.selfcheck import usable_dtypes
+    from boosted_attention.cli.loading import load_trained
     from boosted_attention.cli.preparing import text_of
     from boosted_attention.data.corpora import SPLITS
     from boosted_attention.train.evaluation import evaluate
-    from boosted_attention.train.folder import load_run
 
-    require_choice("--split", split, SPLITS)
+    require_choice("split", split, SPLITS)
     usable_dtypes(device)
-    trained = load_run(folder, checkpoint, device)
+    trained = load_trained(folder, checkpoint, device)
     live = Console(stderr=True)
     data = text_of(trained, corpus, data_root, field, live)
     rows = trained.config.training.batch_size if batch_size is None else batch_size

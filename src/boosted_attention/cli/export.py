@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+RENAMED = {"which": "checkpoint"}
+
 
 def run(folder: Path, out: Path, /, *, checkpoint: str = "best") -> int:
     """Write a run's model and tokenizer as a folder of transformers: config.json, safetensors, tokenizer.json.
@@ -14,26 +16,31 @@ def run(folder: Path, out: Path, /, *, checkpoint: str = "best") -> int:
     Example: boosted-attention export runs/mini-boosted-stdlib-0 exported/mini
 
     Args:
-        folder: the run.
+        folder: folder of the run.
         out: folder for the model.
-        checkpoint: best or last.
+        checkpoint: checkpoint to load: best or last.
     """
+    from boosted_attention.cli.loading import load_trained
     from boosted_attention.files import require_folder
-    from boosted_attention.pretrained.finetune import FinetunedModel, copy_tokenizer, quietly
+    from boosted_attention.model.language_model import LanguageModel
+    from boosted_attention.pretrained.finetune import FinetuneConfig
+    from boosted_attention.pretrained.finetuned import FinetunedModel
+    from boosted_attention.pretrained.folders import copy_tokenizer, quietly
     from boosted_attention.pretrained.native import to_transformers, tokenizer_to_transformers
-    from boosted_attention.train.folder import load_run
     from boosted_attention.validation import require
 
-    require(
-        not out.exists() or (out.is_dir() and not any(out.iterdir())), f"{out} is not an empty folder; give another"
-    )
-    require_folder(out, (), option="OUT")
-    trained = load_run(folder, checkpoint)
-    tuned = isinstance(trained.model, FinetunedModel)
-    model = trained.model.whole() if tuned else to_transformers(trained.model)
+    empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    require(empty, f"out={str(out)!r} is not an empty folder; give another")
+    require_folder(out, ())
+    trained = load_trained(folder, checkpoint)
+    if isinstance(trained.model, FinetunedModel):
+        model = trained.model.whole()
+    else:
+        assert isinstance(trained.model, LanguageModel)
+        model = to_transformers(trained.model)
     with quietly():
         model.save_pretrained(out)
-    if tuned:
+    if isinstance(trained.config.model, FinetuneConfig):
         copy_tokenizer(Path(trained.config.model.base), out)
     else:
         tokenizer_to_transformers(trained.tokenizer, trained.config.model.max_len).save_pretrained(out)

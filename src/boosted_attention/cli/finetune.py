@@ -10,6 +10,7 @@ import tyro
 from boosted_attention.data.tokens import DataConfig
 from boosted_attention.train.config import TrainingConfig
 
+RENAMED = {"folder": "out", "strategy": "parallel"}
 DEFAULTS = TrainingConfig(
     steps=200, batch_size=4, accumulate=4, lr=3e-5, horizon=0, weight_decay=0.0, eval_every=50, layout="windows"
 )
@@ -42,22 +43,23 @@ def run(
     Args:
         model: folder of the model, boosted by ``boosted-attention boost`` for --train correction.
         out: folder of the run; runs/MODEL-TRAIN-SEED by default.
-        train: correction (the correction rounds alone), all, or lora.
+        train: trained part: correction (the correction rounds alone), all, or lora.
         lora_rank: rank of the adapters of --train lora.
         max_len: tokens per row; 0 takes 512, or as many as the model has positions.
-        resume: go on from the last checkpoint in --out.
-        device: cpu, cuda or mps.
+        resume: continuation from the last checkpoint in --out; a run that has not begun begins.
+        device: device to train on: cpu, cuda or mps.
         checkpoint_every: steps between checkpoints.
-        tensorboard: also write TensorBoard files.
-        parallel: how processes of torchrun share the model: ddp (each holds it) or fsdp (each holds a share).
-        checkpoint_activations: compute activations twice instead of keeping them.
+        tensorboard: TensorBoard files beside metrics.jsonl.
+        parallel: sharing of the model by torchrun's processes: ddp (each holds all) or fsdp (each holds a part).
+        checkpoint_activations: activations computed twice instead of kept, to save memory.
     """
     from dataclasses import replace
 
     from boosted_attention.cli.train import Options, absolute
     from boosted_attention.cli.train import train as run_training
-    from boosted_attention.pretrained.finetune import FinetuneConfig, require_model_folder
-    from boosted_attention.train.folder import RunConfig
+    from boosted_attention.pretrained.finetune import FinetuneConfig
+    from boosted_attention.pretrained.folders import require_model_folder
+    from boosted_attention.train.run_config import RunConfig
     from boosted_attention.validation import require
 
     require_model_folder(model)

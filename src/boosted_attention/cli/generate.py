@@ -6,6 +6,8 @@ from pathlib import Path
 
 from boosted_attention.validation import require
 
+RENAMED = {"which": "checkpoint", "max_new_tokens": "tokens"}
+
 
 def run(
     folder: Path,
@@ -29,29 +31,29 @@ def run(
     Args:
         folder: the run.
         prompt: the text to continue.
-        tokens: how many to add at most.
-        temperature: 0 takes the likeliest token, 1 samples from the model.
-        top_k: sample among the k likeliest.
-        top_p: sample among the likeliest that together have this probability.
-        seed: the same seed gives the same text.
-        samples: continuations, one after the other.
+        tokens: largest number of tokens to add.
+        temperature: randomness: 0 takes the likeliest token, 1 samples from the model.
+        top_k: number of likeliest tokens to sample among; all by default.
+        top_p: probability of the likeliest tokens to sample among, together.
+        seed: random seed; the same seed gives the same text.
+        samples: number of continuations, printed one after the other.
         stop: end at the end of a document.
-        checkpoint: best or last.
-        device: cpu, cuda or mps.
+        checkpoint: checkpoint to load: best or last.
+        device: device to run on: cpu, cuda or mps.
     """
     import torch
 
     from boosted_attention.attention.selfcheck import usable_dtypes
+    from boosted_attention.cli.loading import load_trained
     from boosted_attention.model.generation import Sampling
-    from boosted_attention.train.folder import load_run
 
     usable_dtypes(device)
     Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)  # wrong options are known before any output
-    require(samples >= 1, f"--samples {samples} must be at least 1")
-    require(tokens >= 0, f"--tokens {tokens} must not be negative")
-    trained = load_run(folder, checkpoint, device)
+    require(samples >= 1, f"samples={samples} must be at least 1")
+    require(tokens >= 0, f"tokens={tokens} must not be negative")
+    trained = load_trained(folder, checkpoint, device)
     ids = trained.tokenizer.encode(prompt)
-    require(bool(ids), f"prompt {prompt!r} has no token of this vocabulary; give a text")
+    require(bool(ids), f"prompt={prompt!r} has no token of this vocabulary; give a text")
     batch = torch.tensor([ids] * samples, device=device)
     end = trained.tokenizer.end_of_text if stop else None
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "stop": end}
@@ -68,7 +70,7 @@ def run(
 
 
 class Printer:
-    """Prints text as its tokens come; a character that is not whole yet waits."""
+    """Prints text as its tokens come; a character that is not whole yet is held back."""
 
     def __init__(self, tokenizer, ids: list[int]):
         self.tokenizer, self.ids, self.shown = tokenizer, list(ids), 0

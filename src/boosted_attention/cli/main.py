@@ -1,4 +1,9 @@
-"""The command line's front door: finds the subcommand, and turns bad input into one line and exit code 2."""
+"""The command line: finds the subcommand, and turns bad input into one line and exit code 2.
+
+To add a command, write ``cli/NAME.py`` with a function ``run`` whose signature and docstring give its options, and
+enter NAME below. The file may define ``RENAMED``, which says what the command calls an argument of the library, and
+``prepare(args)``, which returns ``run`` with other defaults.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,11 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, NoReturn
 
+from boosted_attention.cli.complaint import one_line
+from boosted_attention.cli.failure import CommandFailure
 from boosted_attention.validation import InputError, nearest
 
 PROGRAM = "boosted-attention"
@@ -46,12 +54,14 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     name = args[0]
     if name not in COMMANDS:
         fail(f"no command {name!r}{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)})", silent=not speaks())
+    command = importlib.import_module(f"boosted_attention.cli.{name}")
     try:
-        command = importlib.import_module(f"boosted_attention.cli.{name}")
         run = command.prepare(args[1:]) if hasattr(command, "prepare") else command.run
         code = parse(run, f"{PROGRAM} {name}", args[1:])()
     except InputError as error:
-        fail(str(error), silent=not getattr(error, "speaks", speaks()))
+        fail(reworded(command, str(error)), silent=not getattr(error, "speaks", speaks()))
+    except CommandFailure as failure:
+        fail(reworded(command, str(failure)), failure.exit_code, silent=failure.silent)
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + 13)
@@ -61,7 +71,16 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
+def reworded(command: ModuleType, message: str) -> str:
+    """Return a message of the library with the command's options in place of arguments."""
+    from boosted_attention.cli.wording import Wording
+
+    run = command.prepare([]) if hasattr(command, "prepare") else command.run
+    return Wording(run, getattr(command, "RENAMED", {}))(message)
+
+
 def usage() -> str:
+    """Return what ``boosted-attention --help`` prints."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
     return "\n".join(
@@ -78,7 +97,7 @@ def usage() -> str:
 
 
 def parse(run: Callable[..., int], program: str, args: list[str]) -> Callable[[], int]:
-    """The call ``run`` with its options taken from the command line."""
+    """Return the call of ``run`` with its options taken from the command line."""
     import functools
 
     import tyro
@@ -97,26 +116,13 @@ def parse(run: Callable[..., int], program: str, args: list[str]) -> Callable[[]
         fail(one_line(complaint.getvalue()), silent=not speaks())
 
 
-def one_line(box: str) -> str:
-    """What tyro's boxed complaint says: its first section, and the option it would have suggested."""
-    lines = [line.strip(" │|") for line in box.splitlines()]
-    rules = [i for i, line in enumerate(lines) if not line.strip("─-+╭╮╰╯ ")]  # between sections
-    titled = lines[0].startswith(("╭", "+"))
-    start = 1 if titled else rules[0] + 1
-    message = " ".join(lines[start : next(i for i in rules if i > start)])
-    if "Perhaps you meant:" in lines:
-        suggestion = lines[lines.index("Perhaps you meant:") + 1]
-        message += f"; did you mean {suggestion.split()[0]}?"
-    return message
-
-
 def speaks() -> bool:
-    """Whether this process is to say what every process of its job would; torchrun may have started several."""
+    """Say whether this process speaks for all of its job; torchrun may have started several."""
     return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
-def fail(message: str, *, silent: bool = False) -> NoReturn:
-    """Exit code 2; of processes that torchrun started, one speaks for those that say the same."""
+def fail(message: str, code: int = 2, *, silent: bool = False) -> NoReturn:
+    """End the program with a message; of processes that torchrun started, one speaks for those that say the same."""
     if not silent:
         print(f"{PROGRAM}: {message}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)

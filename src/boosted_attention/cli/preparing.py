@@ -1,4 +1,4 @@
-"""Token files with a progress bar: what ``data``, ``train``, ``evaluate`` and ``analyze`` begin with."""
+"""Token files with a progress bar, for ``data``, ``train``, ``evaluate`` and ``analyze``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from boosted_attention.validation import require
 
 
 def prepared(config: DataConfig, vocab_size: int, console: Console) -> TokenData:
+    """Return the tokens of a corpus, and show how far making them is."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
     tasks = {}
@@ -32,7 +33,7 @@ def prepared(config: DataConfig, vocab_size: int, console: Console) -> TokenData
 
 
 def text_of(run: TrainedRun, corpus: str | None, data_root: str | None, field: str, console: Console) -> TokenData:
-    """The text a run was trained on, as it was then; or another corpus, read with the run's own tokenizer."""
+    """Return the text a run was trained on, or another corpus read with the run's own tokenizer."""
     config = run.config.data
     if corpus is not None:
         config = DataConfig(corpus=corpus, tokenizer=str(Path(run.folder) / "tokenizer.json"), field=field)
@@ -42,6 +43,6 @@ def text_of(run: TrainedRun, corpus: str | None, data_root: str | None, field: s
     require(
         corpus is not None or data.fingerprint == run.fingerprint,
         f"{config.corpus} has changed since the run was trained (data {run.fingerprint} then, {data.fingerprint} "
-        "now); --corpus reads it as another text",
+        "now); corpus= reads it as another text",
     )
     return data

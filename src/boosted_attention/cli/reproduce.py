@@ -91,7 +91,7 @@ def run(
         usable_dtypes(device)
         workers = workers or 1
     if model is not None:
-        from boosted_attention.pretrained.finetune import weights_hash
+        from boosted_attention.pretrained.folders import weights_hash
 
         chosen = chosen.with_pretrained(model.absolute().name, weights_hash(model))
     where, at_once = place_of(executor, out, partition, time, gpus_per_trial)

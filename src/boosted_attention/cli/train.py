@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,19 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from boosted_attention.cli.failure import CommandFailure
 from boosted_attention.data.tokens import DataConfig
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.folder import RunConfig
 from boosted_attention.train.recipes import RECIPES, find_recipe
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import require
 
 if TYPE_CHECKING:
     from boosted_attention.train.parallel import Parallel
 
+RENAMED = {"folder": "out", "strategy": "parallel"}
+
 
 def prepare(args: Sequence[str]) -> Callable[..., int]:
-    """The command with the chosen recipe's values as its defaults, so that --help shows them."""
+    """Return the command with the chosen recipe's values as its defaults, so that --help shows them."""
     chosen = find_recipe(value_of(args, "--recipe") or "mini")
     given = {name: value_of(args, name) is not None for name in ("--steps", "--epochs")}
     require(not all(given.values()), "--steps and --epochs exclude each other")
@@ -57,14 +59,14 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         Example: torchrun --nproc-per-node 4 -m boosted_attention train --parallel fsdp --device cuda
 
         Args:
-            recipe: where all values start from: {recipes}.
+            recipe: values to start from: {recipes}.
             out: folder of the run; runs/RECIPE-ATTENTION-CORPUS-SEED by default.
-            resume: go on from the last checkpoint in --out; a run that has not begun begins.
-            device: cpu, cuda or mps.
+            resume: continuation from the last checkpoint in --out; a run that has not begun begins.
+            device: device to train on: cpu, cuda or mps.
             checkpoint_every: steps between checkpoints.
-            tensorboard: also write TensorBoard files.
-            parallel: how processes of torchrun share the model: ddp (each holds it) or fsdp (each holds a share).
-            checkpoint_activations: compute activations twice instead of keeping them.
+            tensorboard: TensorBoard files beside metrics.jsonl.
+            parallel: sharing of the model by torchrun's processes: ddp (each holds all) or fsdp (each holds a part).
+            checkpoint_activations: activations computed twice instead of kept, to save memory.
             attention_options: options of the attention layer, such as n_rounds=3 gate=scalar.
         """
         of_layer = {**model.attention_options, **dict(map(parse_option, attention_options))}
@@ -85,7 +87,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
 
 
 def value_of(args: Sequence[str], option: str) -> str | None:
-    """What an option is given, before the command line is parsed."""
+    """Return what an option is given, before the command line is parsed."""
     for i, arg in enumerate(args):
         if arg == option and i + 1 < len(args):
             return args[i + 1]
@@ -95,7 +97,7 @@ def value_of(args: Sequence[str], option: str) -> str | None:
 
 
 def absolute(data: DataConfig) -> DataConfig:
-    """With full paths, so that the run's folder can be used from anywhere."""
+    """Return the configuration with full paths, so that the run's folder can be used from anywhere."""
 
     def full(path: str | None) -> str | None:
         return None if path is None else str(Path(path).expanduser().absolute())
@@ -108,7 +110,7 @@ def absolute(data: DataConfig) -> DataConfig:
 
 
 def parse_option(text: str) -> tuple[str, Any]:
-    """n_rounds=3 is a number, gate=scalar a word, n_kv_heads=[4,2] a list."""
+    """Read NAME=VALUE: n_rounds=3 is a number, gate=scalar a word, n_kv_heads=[4,2] a list."""
     name, equals, value = text.partition("=")
     require(bool(name and equals), f"--attention-options {text!r} must be NAME=VALUE")
     try:
@@ -118,6 +120,7 @@ def parse_option(text: str) -> tuple[str, Any]:
 
 
 def default_folder(recipe: str, config: RunConfig) -> Path:
+    """Return the folder of a run that was given none."""
     corpus = re.sub(r"[^\w.-]+", "-", config.data.corpus).strip("-.")
     return Path("runs") / f"{recipe}-{config.model.attention}-{corpus}-{config.training.seed}"
 
@@ -135,35 +138,35 @@ class Options:
 
 
 def train(config: RunConfig, folder: Path, options: Options) -> int:
+    """Train in as many processes as torchrun started, and return the exit code."""
     from boosted_attention.train.parallel import another_died, processes
 
-    require(options.checkpoint_every >= 1, f"--checkpoint-every {options.checkpoint_every} must be at least 1")
+    require(options.checkpoint_every >= 1, f"checkpoint_every={options.checkpoint_every} must be at least 1")
     try:
         with processes(options.parallel, options.device) as (parallel, device):
             return train_together(config, folder, replace(options, device=device), parallel)
     except RuntimeError as error:
         if not another_died(error):
             raise
-        print(f"boosted-attention: process {os.environ['RANK']} lost the others, and ends", file=sys.stderr)
-        return 1
+        raise CommandFailure(f"process {os.environ['RANK']} lost the others, and ends") from None
 
 
 def train_together(config: RunConfig, folder: Path, options: Options, parallel: Parallel) -> int:
-    """One process's part; the main one shows how it goes."""
+    """Do one process's part; the main one shows how it goes."""
     from rich.console import Console
 
     from boosted_attention.cli.preparing import prepared
     from boosted_attention.train.display import LiveLine
+    from boosted_attention.train.loop import TrainingError
     from boosted_attention.train.probe import LeakageError
     from boosted_attention.train.signals import Stopped
     from boosted_attention.train.trainer import Trainer
-    from boosted_attention.train.training import TrainingError
 
     live = Console(stderr=True, quiet=not parallel.main)
     data = parallel.agree(lambda: prepared(config.data, config.model.vocab_size, live))
     config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size))
     parameters = config.model.num_params()
-    together = f", {parallel.world} processes ({parallel.kind})" if parallel.world > 1 else ""
+    together = f", {parallel.world} processes ({parallel.strategy})" if parallel.world > 1 else ""
     header = f"{config.model.attention} attention, {parameters:,} parameters, in {folder}{together}"
     with LiveLine(live, header) as line:
         trainer = parallel.agree(
@@ -182,16 +185,15 @@ def train_together(config: RunConfig, folder: Path, options: Options, parallel: 
         try:
             result = trainer.run(resume=options.resume)
         except Stopped as stop:
-            line.remark(str(stop))
-            return stop.exit_code
+            raise CommandFailure(str(stop), stop.exit_code, silent=not parallel.main) from None
         except (TrainingError, LeakageError) as error:
-            if parallel.main:
-                print(f"boosted-attention: {error}", file=sys.stderr)
-            return 1
-    test = result["test"]
-    bits = "" if test["bits_per_byte"] is None else f", {test['bits_per_byte']:.3f} bits per byte"
+            raise CommandFailure(str(error), silent=not parallel.main) from None
+    test = result.test
+    if test is None:
+        raise CommandFailure(result.problem or "the run was not tested", silent=not parallel.main)
+    bits = "" if test.bits_per_byte is None else f", {test.bits_per_byte:.3f} bits per byte"
     Console(quiet=not parallel.main).print(
-        f"test perplexity {test['perplexity']:.2f} over {test['tokens']:,} tokens{bits}; everything is in {folder}",
+        f"test perplexity {test.perplexity:.2f} over {test.tokens:,} tokens{bits}; everything is in {folder}",
         markup=False,
         highlight=False,
         soft_wrap=True,

@@ -15,17 +15,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from boosted_attention.data.layouts import LAYOUTS
 from boosted_attention.validation import require, require_choice
-
-LAYOUTS = ("windows", "rows")
 
 
 class Batches:
-    """``batches(step)`` gives ids and targets, (B, T) or (B, T-1), of a training step."""
+    """The training batches of a run: ``batches(step)`` gives ids and targets, (B, T) or (B, T-1).
+
+    Args:
+        tokens: the training split.
+        layout: a name from LAYOUTS.
+        batch_size: rows per step, B.
+        length: tokens per row, T.
+        seed: decides the order of the rows.
+    """
 
     def __init__(self, tokens: np.ndarray, *, layout: str, batch_size: int, length: int, seed: int):
-        require_choice("--layout", layout, LAYOUTS)
-        require(layout == "windows" or length > 1, "--layout rows: a row of max_len=1 predicts nothing")
+        require_choice("layout", layout, LAYOUTS)
+        require(layout == "windows" or length > 1, "layout='rows': a row of max_len=1 predicts nothing")
         self.tokens, self.layout = tokens, layout
         self.batch_size, self.length, self.seed = batch_size, length, seed
         self.n_rows = len(tokens) // length if layout == "rows" else max(0, (len(tokens) - length) // length)
@@ -34,12 +41,12 @@ class Batches:
         require(
             self.steps_per_epoch > 0,
             f"the training split has {len(tokens)} tokens; one batch of {batch_size} rows of {length} needs {need}: "
-            "give more text, or a smaller --batch-size or --max-len",
+            "give more text, or a smaller batch_size= or max_len=",
         )
         self._order = lru_cache(maxsize=2)(self._shuffled)
 
     def _shuffled(self, epoch: int) -> np.ndarray:
-        """Where each row of the epoch starts."""
+        """Return where each row of the epoch starts."""
         draw = np.random.default_rng([self.seed, epoch])
         offset = int(draw.integers(self.length)) if self.layout == "windows" else 0
         return offset + self.length * draw.permutation(self.n_rows)
@@ -54,5 +61,5 @@ class Batches:
 
 
 def batch_hash(ids: Tensor) -> str:
-    """A short name for a batch, to see that two runs had the same."""
+    """Return a short name of a batch, by which two runs can be seen to have had the same."""
     return hashlib.sha256(ids.cpu().numpy().tobytes()).hexdigest()[:12]

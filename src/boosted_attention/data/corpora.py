@@ -1,4 +1,4 @@
-"""Corpora by name or path: which text is for training, which for validation, which for test.
+"""Corpora by name or path, divided into training, validation and test text.
 
     stdlib              the source of the running Python's standard library, tests excluded: on every machine
     text:PATH           a file, a folder or a glob
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boosted_attention.data.reading import Block, is_text_file, read_blocks
+from boosted_attention.data.reading import TextBlock, is_text_file, read_blocks
 from boosted_attention.validation import InputError, nearest, require
 
 SPLITS = ("train", "validation", "test")
@@ -35,10 +35,10 @@ HUB: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """Which text, and how it is divided."""
+    """A corpus and its division; every option below is a keyword argument."""
 
     corpus: str = "stdlib"
-    """stdlib, text:PATH (file, folder or glob), or a name such as wikitext-2."""
+    """Text: stdlib, text:PATH (a file, a folder or a glob), or a name such as wikitext-2."""
     validation: str | None = None
     """Files of the validation split (a path or glob), for text:PATH."""
     test: str | None = None
@@ -46,18 +46,18 @@ class CorpusConfig:
     held_out: float = DEFAULT_HELD_OUT
     """Share kept for validation and test, half each, where no files are named for them."""
     field: str = "text"
-    """Where the text is in .jsonl files."""
+    """Name of the field with the text in .jsonl files."""
     data_root: str | None = None
     """Folder of corpora by name; BOOSTED_ATTENTION_DATA by default."""
 
     def __post_init__(self) -> None:
-        require(0 < self.held_out < 1, f"--held-out {self.held_out} must lie between 0 and 1")
+        require(0 < self.held_out < 1, f"held_out={self.held_out} must lie between 0 and 1")
         if not self.corpus.startswith("text:"):
-            require(not (self.validation or self.test), "--validation and --test name files for --corpus text:PATH")
-            require(self.held_out == DEFAULT_HELD_OUT, "--held-out is for --corpus text:PATH")
+            require(not (self.validation or self.test), "validation= and test= name files for corpus=text:PATH")
+            require(self.held_out == DEFAULT_HELD_OUT, "held_out= is for corpus=text:PATH")
 
     def open(self) -> Corpus:
-        """The corpus, with its files found."""
+        """Find the files of the corpus."""
         if self.corpus == "stdlib":
             return stdlib()
         if self.corpus.startswith("text:"):
@@ -65,7 +65,7 @@ class CorpusConfig:
         return self._by_name()
 
     def _from_path(self, path: str) -> Corpus:
-        require(bool(path), "--corpus text:PATH needs a path behind the colon")
+        require(bool(path), "corpus=text:PATH needs a path behind the colon")
         files = find_files(path)
         named = {
             split: find_files(value) for split, value in (("validation", self.validation), ("test", self.test)) if value
@@ -74,7 +74,7 @@ class CorpusConfig:
             return Corpus(name=self.corpus, files=splits, field=self.field)
         taken = {file.resolve() for group in named.values() for file in group}
         rest = tuple(file for file in files if file.resolve() not in taken)
-        require(bool(rest), f"--corpus {self.corpus}: no file is left for training beside --validation and --test")
+        require(bool(rest), f"corpus={self.corpus!r}: no file is left for training beside validation= and test=")
         missing = tuple(split for split in SPLITS[1:] if split not in named)
         if not missing:
             return Corpus(name=self.corpus, files={"train": rest, **named}, field=self.field)
@@ -93,7 +93,7 @@ class CorpusConfig:
             known += sorted(p.name for p in Path(root).iterdir() if p.is_dir() and p.name not in HUB)
         require(
             self.corpus in HUB,
-            f"--corpus {self.corpus!r} is not one of {', '.join(known)}{nearest(self.corpus, known)}; "
+            f"corpus={self.corpus!r} is not one of {', '.join(known)}{nearest(self.corpus, known)}; "
             "a path is given as text:PATH",
         )
         return HubCorpus(name=self.corpus, files={}, field="text")
@@ -108,8 +108,8 @@ class Corpus:
     tail: dict[str, float] = field(default_factory=dict)
     field: str = "text"
 
-    def blocks(self, split: str) -> Iterator[Block]:
-        """The text of a split; ``consumed`` counts the bytes of all its files so far."""
+    def blocks(self, split: str) -> Iterator[TextBlock]:
+        """Yield the text of a split; ``consumed`` counts the bytes of all its files so far."""
         if not self.tail or split not in ("train", *self.tail):
             yield from self._stream(self.files[split])
             return
@@ -124,7 +124,7 @@ class Corpus:
                 yield block._replace(text=block.text[low:high], ends_document=block.ends_document or not whole)
 
     def _marks(self, total: int) -> dict[str, tuple[int, int]]:
-        """Characters from and to, per split: the training text first."""
+        """Return (from, to) in characters for each split, the training text first."""
         marks, position = {}, round(total * (1 - sum(self.tail.values())))
         marks["train"] = (0, position)
         for split, share in self.tail.items():
@@ -133,7 +133,7 @@ class Corpus:
             position = end
         return marks
 
-    def _stream(self, files: tuple[Path, ...]) -> Iterator[Block]:
+    def _stream(self, files: tuple[Path, ...]) -> Iterator[TextBlock]:
         before = 0
         for path in files:
             for block in read_blocks(path, self.field):
@@ -141,11 +141,11 @@ class Corpus:
             before += path.stat().st_size
 
     def stored_bytes(self, split: str) -> int:
-        """Size of the files that hold the split, for progress."""
+        """Return the size of the files that hold the split, for progress."""
         return sum(path.stat().st_size for path in self.files["train" if split in self.tail else split])
 
     def source(self) -> dict[str, Any]:
-        """What tells, without reading, whether the source is the one a token file was made from."""
+        """Describe the source without reading it, so that a change of it is noticed."""
         files = {
             split: [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
             for split, paths in self.files.items()
@@ -157,13 +157,13 @@ class Corpus:
 class HubCorpus(Corpus):
     """A corpus of the Hugging Face hub, streamed through ``datasets``; its own splits, or held-out documents."""
 
-    def blocks(self, split: str) -> Iterator[Block]:
+    def blocks(self, split: str) -> Iterator[TextBlock]:
         has_splits = self.name != "openwebtext"
         for i, text in enumerate(self._documents(split if has_splits else "train")):
             held_out = i % 200 if not has_splits else -1  # one document in 200 for each of validation and test
             own = {0: "validation", 1: "test"}.get(held_out, "train") if not has_splits else split
             if own == split:
-                yield Block(text, not has_splits, 0)  # WikiText's rows are lines of one text
+                yield TextBlock(text, not has_splits, 0)  # WikiText's rows are lines of one text
 
     def _documents(self, split: str) -> Iterator[str]:
         try:
@@ -181,7 +181,7 @@ class HubCorpus(Corpus):
 
     def _missing(self) -> str:
         return (
-            f"--corpus {self.name} is not under the data root: give its files with --data-root FOLDER "
+            f"corpus={self.name!r} is not under the data root: give its files with data_root=FOLDER "
             f"(FOLDER/{self.name}/train.txt, valid.txt, test.txt) or BOOSTED_ATTENTION_DATA"
         )
 
@@ -193,14 +193,14 @@ class HubCorpus(Corpus):
 
 
 def forward(text: str, mark: int) -> int:
-    """A mark inside the text moved behind the next newline, if there is one; outside, to the nearer end."""
+    """Move a mark inside the text behind the next newline, if there is one; one outside, to the nearer end."""
     if mark <= 0 or mark >= len(text):
         return min(max(mark, 0), len(text))
     return text.find("\n", mark - 1) + 1 or mark
 
 
 def find_files(path: str) -> tuple[Path, ...]:
-    """A file, a folder's text files, or what a glob matches, in order of name."""
+    """Return a file, a folder's text files, or what a glob matches, in order of name."""
     path = os.path.expanduser(path)
     try:
         os.stat(path)
@@ -218,12 +218,13 @@ def find_files(path: str) -> tuple[Path, ...]:
 
 
 def split_of(path: Path) -> str | None:
+    """Return the split that a file is named after, if it is."""
     words = path.name.lower().replace("-", ".").replace("_", ".").split(".")
     return next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), None)
 
 
 def by_name_of_split(files: tuple[Path, ...], corpus: str) -> dict[str, tuple[Path, ...]] | None:
-    """Files by split, if several are named after splits; others beside them, such as a README, are left out."""
+    """Group files by split, if several are named after splits; others, such as a README, are left out."""
     groups: dict[str, list[Path]] = {}
     for file in files:
         groups.setdefault(split_of(file) or "", []).append(file)
@@ -233,8 +234,8 @@ def by_name_of_split(files: tuple[Path, ...], corpus: str) -> dict[str, tuple[Pa
     lacking = [split for split in SPLITS if split not in present]
     require(
         not lacking,
-        f"--corpus {corpus} has files named after splits but no {' and no '.join(lacking)} file; add it, or give the "
-        "files as --corpus text:PATH --validation PATH --test PATH",
+        f"corpus={corpus!r} has files named after splits but no {' and no '.join(lacking)} file; add it, or give the "
+        "files as corpus=text:PATH validation=PATH test=PATH",
     )
     return {split: tuple(groups[split]) for split in SPLITS}
 
@@ -248,7 +249,7 @@ def spread(files: tuple[Path, ...], held: tuple[str, ...], share: float) -> dict
 
 
 def stdlib() -> Corpus:
-    """Every module of the standard library, divided by a hash of its name: one file in 20 each for held-out splits."""
+    """Return the standard library's modules, divided by a hash of the name: one file in 20 for each held-out split."""
     root = Path(sysconfig.get_paths()["stdlib"])
     groups: dict[str, list[Path]] = {split: [] for split in SPLITS}
     for path in sorted(root.rglob("*.py")):
@@ -257,7 +258,7 @@ def stdlib() -> Corpus:
             continue
         digest = hashlib.sha256(name.as_posix().encode()).digest()[0] % 20
         groups[{0: "validation", 1: "test"}.get(digest, "train")].append(path)
-    require(bool(groups["train"]), f"--corpus stdlib: no Python source under {root}")
+    require(bool(groups["train"]), f"corpus='stdlib': no Python source under {root}")
     return Corpus(name="stdlib", files={split: tuple(paths) for split, paths in groups.items()})
 
 

@@ -13,19 +13,21 @@ from typing import IO, Any, NamedTuple
 
 from boosted_attention.validation import InputError, require
 
-BLOCK = 2**16  # characters per block, cut after a newline where there is one
+BLOCK_CHARACTERS = 2**16  # at least, per block; cut after a newline where there is one
 TEXT_SUFFIXES = (".txt", ".md", ".tokens", ".jsonl")
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
+    """A piece of a text file."""
+
     text: str
     ends_document: bool
     consumed: int  # bytes of the file behind this block, as stored
 
 
 def is_text_file(path: Path) -> bool:
-    """Whether a folder's file counts as text, by its name."""
+    """Say whether a file in a folder counts as text, by its name."""
     suffixes = path.suffixes[-2:] if path.suffix in COMPRESSED else path.suffixes[-1:]
     return not path.name.startswith(".") and any(suffix in TEXT_SUFFIXES for suffix in suffixes)
 
@@ -34,8 +36,13 @@ def is_jsonl(path: Path) -> bool:
     return ".jsonl" in path.suffixes[-2:]
 
 
-def read_blocks(path: Path, field: str = "text") -> Iterator[Block]:
-    """The file's blocks. A .jsonl file has one document per line, its text under ``field``."""
+def read_blocks(path: Path, field: str = "text") -> Iterator[TextBlock]:
+    """Yield the blocks of a file.
+
+    Args:
+        path: a text file, plain or compressed; a .jsonl file has one document per line.
+        field: where the text of a .jsonl document is.
+    """
     try:
         with path.open("rb") as raw:
             pieces = decode(decompress(raw, path), path)
@@ -66,7 +73,7 @@ def open_zst(raw: IO[bytes], path: Path) -> Any:
         raise InputError(f"{path}: .zst files need zstandard (pip install 'boosted-attention[data]')") from None
 
     class Reader:
-        """Frame after frame; zstandard's own reader takes a file cut short for a whole one."""
+        """Reads frame after frame; zstandard's own reader takes a file cut short for a whole one."""
 
         frame, rest = None, b""
 
@@ -92,10 +99,10 @@ def open_zst(raw: IO[bytes], path: Path) -> Any:
 
 
 def decode(stream: IO[bytes], path: Path) -> Iterator[str]:
-    """UTF-8 text, piece by piece; what is not UTF-8 is named with its offset."""
+    """Yield UTF-8 text, piece by piece; a byte that is not UTF-8 is named with its offset."""
     held, offset = b"", 0  # bytes of an unfinished character; where they start
     while True:
-        chunk = stream.read(BLOCK)
+        chunk = stream.read(BLOCK_CHARACTERS)
         data = held + chunk
         try:
             text, used = data.decode("utf-8"), len(data)
@@ -114,19 +121,19 @@ def decode(stream: IO[bytes], path: Path) -> Iterator[str]:
             return
 
 
-def cut(pieces: Iterator[str], raw: IO[bytes]) -> Iterator[Block]:
-    """Blocks of at least BLOCK characters, each ending in a newline if it has one: one document in all."""
+def cut(pieces: Iterator[str], raw: IO[bytes]) -> Iterator[TextBlock]:
+    """Yield blocks of at least BLOCK_CHARACTERS, each ending in a newline if it has one: one document in all."""
     held = ""
     for piece in pieces:
         held += piece
-        if len(held) >= BLOCK:
+        if len(held) >= BLOCK_CHARACTERS:
             end = held.rfind("\n") + 1 or len(held)
-            yield Block(held[:end], False, raw.tell())
+            yield TextBlock(held[:end], False, raw.tell())
             held = held[end:]
-    yield Block(held, True, raw.tell())
+    yield TextBlock(held, True, raw.tell())
 
 
-def json_documents(pieces: Iterator[str], path: Path, field: str, raw: IO[bytes]) -> Iterator[Block]:
+def json_documents(pieces: Iterator[str], path: Path, field: str, raw: IO[bytes]) -> Iterator[TextBlock]:
     for number, line in enumerate(lines(pieces), start=1):
         if not line.strip():
             continue
@@ -136,11 +143,14 @@ def json_documents(pieces: Iterator[str], path: Path, field: str, raw: IO[bytes]
             raise InputError(f"{path}, line {number}, is not JSON: {error.msg}") from None
         text = row.get(field) if isinstance(row, dict) else None
         if not isinstance(text, str):
-            raise InputError(f"{path}, line {number}: no text under {field!r}; --field names where the text is")
+            raise InputError(
+                f"{path}, line {number}: field={field!r} holds no text; give the name of the field with the text"
+            )
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise InputError(f"{path}, line {number}: the text holds a lone surrogate, which is no valid Unicode")
-        for start in range(0, max(len(text), 1), BLOCK):
-            yield Block(text[start : start + BLOCK], start + BLOCK >= len(text), raw.tell())
+        for start in range(0, max(len(text), 1), BLOCK_CHARACTERS):
+            end = start + BLOCK_CHARACTERS
+            yield TextBlock(text[start:end], end >= len(text), raw.tell())
 
 
 def lines(pieces: Iterator[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Tokenizers, all of them ``tokenizers.Tokenizer``: byte-level BPE, the paper's, bytes, or any tokenizer.json."""
+"""Tokenizers: byte-level BPE, the paper's, bytes, or any tokenizer.json of the ``tokenizers`` library."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from boosted_attention.validation import InputError, require, require_choice
 
 END_OF_TEXT = "<|endoftext|>"
 ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")  # what others call it
-KINDS = ("bpe", "paper", "bytes")
+TOKENIZERS = ("bpe", "paper", "bytes")
 TRAINING_TEXT = 2**26  # characters a tokenizer learns from at most, so that memory is bounded
 PAPER_LINES = 100_000  # non-empty lines the paper's tokenizer learns from
 
 
 class Tokenizer:
-    """Text to ids and back. Special tokens are never read from text: what looks like one is encoded as text."""
+    """Turns text into token ids and back. Special tokens in a text are encoded as the characters they are.
+
+    Args:
+        core: a tokenizer of the ``tokenizers`` library.
+        kind: a name from TOKENIZERS, or "file".
+    """
 
     def __init__(self, core: tokenizers.Tokenizer, kind: str):
         self.core, self.kind = core, kind
@@ -42,7 +47,7 @@ class Tokenizer:
         return hashlib.sha256(self.core.to_str().encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """Token ids, without special tokens."""
+        """Return the token ids of a text, without special tokens."""
         require_unicode(text)
         return self.core.encode(text, add_special_tokens=False).ids
 
@@ -57,13 +62,13 @@ class Tokenizer:
         return self.core.decode(list(ids), skip_special_tokens=False)
 
     def vocabulary(self) -> list[str]:
-        """The text of every token id; one that is part of a character is shown as U+FFFD."""
+        """Return the text of every token id; part of a character is shown as U+FFFD."""
         known = set(self.core.get_vocab(with_added_tokens=True).values())
         apart = " " if self.kind == "paper" else ""  # its tokens lose the spaces before them
         return [apart + self.decode([i]) if i in known else "" for i in range(self.vocab_size)]
 
     def byte_lengths(self) -> np.ndarray | None:
-        """Bytes of text behind each token id, (V,); None where tokens do not stand for bytes."""
+        """Return the bytes of text behind each token id, (V,); None where tokens do not stand for bytes."""
         if not self.invertible:
             return None
         lengths = np.zeros(self.vocab_size, dtype=np.int64)
@@ -76,15 +81,18 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path, kind: str = "file") -> Tokenizer:
-        require(path.is_file(), f"--tokenizer {path} is neither a file nor one of {', '.join(KINDS)}")
+        require(path.is_file(), f"tokenizer={str(path)!r} is neither a file nor one of {', '.join(TOKENIZERS)}")
         try:
             return cls(tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")), kind)
         except Exception as error:  # the library raises plain Exception
             first = str(error).splitlines()[0]
-            raise InputError(f"--tokenizer {path} is not a tokenizer.json of the tokenizers library: {first}") from None
+            raise InputError(
+                f"tokenizer={str(path)!r} is not a tokenizer.json of the tokenizers library: {first}"
+            ) from None
 
 
 def require_unicode(text: str) -> None:
+    """Raise InputError for text that cannot be written as UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -95,12 +103,18 @@ def require_unicode(text: str) -> None:
 
 
 def build_tokenizer(kind: str, vocab_size: int, blocks: Iterable[str]) -> Tokenizer:
-    """A tokenizer of one of KINDS (trained on the text if it learns), or the one in a file."""
+    """Make a tokenizer.
+
+    Args:
+        kind: a name from TOKENIZERS, or the path of a tokenizer.json.
+        vocab_size: tokens of a tokenizer that is trained.
+        blocks: the text it is trained on.
+    """
     if kind == "bytes":
         return Tokenizer(byte_tokenizer(), kind)
-    if kind not in KINDS:
+    if kind not in TOKENIZERS:
         if os.sep not in kind and not kind.endswith(".json"):
-            require_choice("--tokenizer", kind, (*KINDS, "a path to tokenizer.json"))
+            require_choice("tokenizer", kind, (*TOKENIZERS, "a path to tokenizer.json"))
         return Tokenizer.load(Path(kind))
     core = tokenizers.Tokenizer(models.BPE())
     if kind == "bpe":
@@ -108,9 +122,7 @@ def build_tokenizer(kind: str, vocab_size: int, blocks: Iterable[str]) -> Tokeni
         core.decoder = decoders.ByteLevel()
         alphabet = pre_tokenizers.ByteLevel.alphabet()
         smallest = len(alphabet) + 1
-        require(
-            vocab_size >= smallest, f"--vocab-size {vocab_size}: byte-level BPE needs at least {smallest}, all bytes"
-        )
+        require(vocab_size >= smallest, f"vocab_size={vocab_size}: byte-level BPE needs at least {smallest}, all bytes")
         special, text = [END_OF_TEXT], first_characters(blocks, TRAINING_TEXT)
     else:
         core.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -122,18 +134,18 @@ def build_tokenizer(kind: str, vocab_size: int, blocks: Iterable[str]) -> Tokeni
     made = Tokenizer(core, kind)
     require(
         made.vocab_size <= vocab_size,
-        f"--vocab-size {vocab_size}: the text has {made.vocab_size} different characters; ask for more than that",
+        f"vocab_size={vocab_size}: the text has {made.vocab_size} different characters; ask for more than that",
     )
     require(
         made.vocab_size == vocab_size,
-        f"--vocab-size {vocab_size}: the text supports only {made.vocab_size} tokens; "
+        f"vocab_size={vocab_size}: the text supports only {made.vocab_size} tokens; "
         f"ask for at most {made.vocab_size}, or give more text",
     )
     return made
 
 
 def byte_tokenizer() -> tokenizers.Tokenizer:
-    """Ids 0 to 255 are the bytes, 256 the end of a document."""
+    """Make the tokenizer whose ids 0 to 255 are the bytes, and 256 the end of a document."""
     vocab = {character: byte for byte, character in enumerate(byte_characters())}
     core = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -143,13 +155,14 @@ def byte_tokenizer() -> tokenizers.Tokenizer:
 
 
 def byte_characters() -> list[str]:
-    """The printable character that byte-level tokenizers write for each byte (GPT-2's table)."""
+    """Return the printable character that byte-level tokenizers write for each byte (GPT-2's table)."""
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = iter(range(256, 512))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 def first_characters(blocks: Iterable[str], limit: int) -> Iterator[str]:
+    """Yield blocks until ``limit`` characters are reached."""
     for block in blocks:
         yield block
         limit -= len(block)
@@ -158,7 +171,7 @@ def first_characters(blocks: Iterable[str], limit: int) -> Iterator[str]:
 
 
 def first_lines(blocks: Iterable[str], limit: int) -> Iterator[str]:
-    """The first non-empty lines."""
+    """Yield the first non-empty lines of a text."""
     held = ""
     for block in blocks:
         *whole, held = (held + block).split("\n")

@@ -1,4 +1,4 @@
-"""Token files: flat arrays on disk, made once for a source and a tokenizer, mapped into memory when used.
+"""Token files: flat arrays on disk, made once for a corpus and a tokenizer, and mapped into memory.
 
     CACHE/data/<corpus>-<key>/   tokenizer.json   train.bin   validation.bin   test.bin   manifest.json
 
@@ -24,8 +24,8 @@ import numpy as np
 from filelock import FileLock
 
 from boosted_attention.data.corpora import SPLITS, Corpus, CorpusConfig
-from boosted_attention.data.reading import Block
-from boosted_attention.data.tokenizer import KINDS, Tokenizer, build_tokenizer
+from boosted_attention.data.reading import TextBlock
+from boosted_attention.data.tokenizer import TOKENIZERS, Tokenizer, build_tokenizer
 from boosted_attention.files import file_sha256
 from boosted_attention.validation import InputError, require
 
@@ -38,20 +38,20 @@ Report = Callable[[str, float], None]  # (what is being done, how far)
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(CorpusConfig):
-    """Which text, divided and tokenized how."""
+    """A corpus, its division and its tokenizer; every option below is a keyword argument."""
 
     tokenizer: str = "bpe"
-    """bpe (byte-level, trained on the training split), paper (words and punctuation), bytes, or a tokenizer.json."""
+    """Tokenizer: bpe (byte-level, trained on the text), paper (words and punctuation), bytes, or a tokenizer.json."""
     train_tokens: int | None = None
-    """Use only the first N tokens of the training split."""
+    """Number of tokens used of the training split; all by default."""
     held_out_tokens: int | None = None
-    """Use only the first N tokens of the validation and test splits."""
+    """Number of tokens used of the validation and test splits each; all by default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for option in ("train_tokens", "held_out_tokens"):
             value = getattr(self, option)
-            require(value is None or value > 0, f"--{option.replace('_', '-')} {value} must be positive")
+            require(value is None or value > 0, f"{option}={value} must be positive")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,21 +65,27 @@ class TokenData:
 
     @property
     def fingerprint(self) -> str:
-        """Of the content: the same text, tokenizer and subset give the same, wherever the files are."""
+        """Hash of the content: the same text, tokenizer and subset have the same, wherever the files are."""
         shas = {name: split["sha256"] for name, split in self.manifest["splits"].items()}
         parts = [self.manifest["tokenizer"]["sha256"], shas, {name: len(split) for name, split in self.splits.items()}]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def cache_folder() -> Path:
-    """BOOSTED_ATTENTION_CACHE, or a folder of our own in the user's cache."""
+    """Return BOOSTED_ATTENTION_CACHE, or a folder of our own in the user's cache."""
     if named := os.environ.get("BOOSTED_ATTENTION_CACHE"):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "boosted-attention"
 
 
 def prepare(config: DataConfig, vocab_size: int, report: Report = lambda what, fraction: None) -> TokenData:
-    """The token files of a corpus: from the cache, or made now."""
+    """Return the tokens of a corpus, from the cache or made now.
+
+    Args:
+        config: the corpus and its tokenizer.
+        vocab_size: tokens of a tokenizer that is trained; ignored for one that is read from a file.
+        report: called with what is being done and the fraction that is done.
+    """
     corpus = config.open()
     key = cache_key(corpus, config.tokenizer, vocab_size)
     slug = re.sub(r"[^\w.-]+", "-", config.corpus.removeprefix("text:")).strip("-.")[-40:] or "text"
@@ -101,13 +107,13 @@ def prepare(config: DataConfig, vocab_size: int, report: Report = lambda what, f
 
 
 def existing(path: Path) -> Path:
-    """The nearest folder above that is there."""
+    """Return the nearest folder above that exists."""
     return path if path.is_dir() else existing(path.parent)
 
 
 def cache_key(corpus: Corpus, kind: str, vocab_size: int) -> str:
     tokenizer: list[Any] = [kind, vocab_size if kind != "bytes" else None]
-    if kind not in KINDS and Path(kind).is_file():
+    if kind not in TOKENIZERS and Path(kind).is_file():
         tokenizer = ["file", hashlib.sha256(Path(kind).read_bytes()).hexdigest()]
     parts = json.dumps([FORMAT, corpus.source(), tokenizer], sort_keys=True)
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
@@ -144,7 +150,7 @@ def training_text(corpus: Corpus, report: Report) -> Iterator[str]:
         empty = empty and not block.text
         report("training the tokenizer", min(1.0, block.consumed / size))
         yield block.text
-    require(not empty, f"--corpus {corpus.name} is empty: its training split has no text")
+    require(not empty, f"corpus={corpus.name!r} is empty: its training split has no text")
 
 
 def write_split(corpus: Corpus, split: str, tokenizer: Tokenizer, folder: Path, report: Report) -> dict[str, Any]:
@@ -176,13 +182,13 @@ def write_split(corpus: Corpus, split: str, tokenizer: Tokenizer, folder: Path, 
     }
 
 
-def grouped(blocks: Iterator[Block]) -> Iterator[list[Block]]:
+def grouped(blocks: Iterator[TextBlock]) -> Iterator[list[TextBlock]]:
     while group := list(islice(blocks, BATCH)):
         yield group
 
 
 def whats_wrong(folder: Path) -> str | None:
-    """Why the folder does not serve, or None."""
+    """Say why a folder of token files cannot be used; None if it can."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         for split, about in manifest["splits"].items():
@@ -208,7 +214,7 @@ def load(folder: Path, config: DataConfig) -> TokenData:
         splits[split] = np.zeros(0, about["dtype"]) if empty else np.memmap(path, dtype=about["dtype"], mode="r")
     if config.train_tokens is not None:
         wanted, have = config.train_tokens, len(splits["train"])
-        require(wanted <= have, f"--train-tokens {wanted}: the training split of {config.corpus} has {have} tokens")
+        require(wanted <= have, f"train_tokens={wanted}: the training split of {config.corpus} has {have} tokens")
     splits["train"] = splits["train"][: config.train_tokens]
     for split in ("validation", "test"):
         splits[split] = splits[split][: config.held_out_tokens]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from boosted_attention.records import from_json
-from boosted_attention.train.folder import RunConfig
-from boosted_attention.train.recipes import find_recipe
+from boosted_attention.train.recipes import LanguageModelRun, find_recipe
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import is_count, require, require_choice
 
 OWN_RECIPE = "paper-small"  # the paper's own
@@ -28,7 +28,7 @@ class TextPreset:
     analysed_sequences: int = 50
     hull_pairs: int = 600  # (position, head) pairs per layer
 
-    def configuration(self) -> RunConfig:
+    def configuration(self) -> LanguageModelRun:
         """Model, training and data, as the recipe and the differences say."""
         base = find_recipe(self.recipe)
         model = replace(base.model, **self.model)

@@ -32,7 +32,8 @@ from boosted_attention.lab.trials.runner import Executor, execute
 from boosted_attention.lab.trials.store import FOLDER, Outcome, require_layout, require_one_torch, stored
 from boosted_attention.lab.trials.trial import Settings, Trial
 from boosted_attention.records import to_json
-from boosted_attention.train.folder import RunConfig, exclusive
+from boosted_attention.train.folder import exclusive
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError, require, shortened
 
 FILES = ("results.json", "timings.json", "tables.md", "claims.json", "report.html")

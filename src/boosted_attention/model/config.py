@@ -19,7 +19,6 @@ from boosted_attention.validation import InputError, is_count, nearest, require,
 
 if TYPE_CHECKING:
     from boosted_attention.model.language_model import LanguageModel
-    from boosted_attention.model.memory import Memory
 
 NORMS = ("pre", "post")
 NORM_KINDS = ("layernorm", "rmsnorm")
@@ -129,14 +128,6 @@ class LanguageModelConfig:
     def fused_extra_flops(self, length: int | None = None) -> int:
         """What the fused kernel computes beyond ``flops``, per token."""
         return sum(learner.fused_extra_flops(length or self.max_len) for learner in shape_costs(self)[3])
-
-    def memory(
-        self, batch_size: int = 1, length: int | None = None, *, precision: torch.dtype = torch.float32
-    ) -> Memory:
-        """Bytes that training and decoding need."""
-        from boosted_attention.model.memory import estimate_memory
-
-        return estimate_memory(self, batch_size, length or self.max_len, precision)
 
     def flops_by_part(self, length: int | None = None) -> dict[str, int]:
         """``flops`` by what they are spent on: each round, gates, output projections, feed-forward network, head."""

@@ -17,10 +17,10 @@ from torch import nn
 
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.loss import bytes_of_chunk
-from boosted_attention.model.memory import Memory
 from boosted_attention.planning.matching import matched
-from boosted_attention.train.folder import RunConfig
-from boosted_attention.train.recipes import RECIPES
+from boosted_attention.train.memory import TrainingMemory, estimate_memory
+from boosted_attention.train.recipes import RECIPES, LanguageModelRun
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError, is_count, require, require_choice
 
 FILLED = 0.9  # of a device's memory: kernels and fragmentation need the rest
@@ -55,7 +55,7 @@ class PlannedModel:
 
     name: str
     source: str  # the recipe or configuration it came from
-    recipe: RunConfig
+    recipe: LanguageModelRun
     tokens: int
     cluster: Cluster
 
@@ -73,9 +73,15 @@ class PlannedModel:
         return self.model.num_params() * (8 if self.recipe.training.precision == "float64" else 4)
 
     @cached_property
-    def memories(self) -> tuple[Memory, Memory]:
-        """Of one row and of two: activations are linear in the rows."""
-        return self.model.memory(1, precision=self.dtype), self.model.memory(2, precision=self.dtype)
+    def memories(self) -> tuple[TrainingMemory, TrainingMemory]:
+        """What one row and two rows need: activations are linear in the rows."""
+        one, two = (estimate_memory(self.model, rows, precision=self.dtype) for rows in (1, 2))
+        return one, two
+
+    @property
+    def optimizer(self) -> int:
+        """Bytes of the optimizer's state."""
+        return self.memories[0].optimizer
 
     @property
     def dtype(self) -> torch.dtype:
@@ -100,7 +106,7 @@ class PlannedModel:
 
     def held(self, kind: str) -> float:
         """Bytes of weights, gradients and optimizer on a device; FSDP also has two blocks and the rest in one piece."""
-        whole = 4 * self.weights
+        whole = 2 * self.weights + self.optimizer
         if kind == "ddp" or self.cluster.devices == 1:
             return whole
         return whole / self.cluster.devices + 2 * self.largest_block + 2 * self.outside_blocks
@@ -155,7 +161,7 @@ class PlannedModel:
         return share * micro_batches * (self.weights + 2 * blocks + self.outside_blocks)
 
 
-def recipe_or_config(name: str) -> RunConfig:
+def recipe_or_config(name: str) -> LanguageModelRun:
     """A recipe, or a configuration: config.json of a run, or its folder."""
     if name in RECIPES:
         return RECIPES[name]
@@ -163,11 +169,14 @@ def recipe_or_config(name: str) -> RunConfig:
     if not path.is_file():
         require_choice("recipe_or_config", name, RECIPES)
     try:
-        config = RunConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        values = json.loads(path.read_text(encoding="utf-8"))
+        ours = values["model"].get("kind") is None
+        config = RunConfig.from_dict(values) if ours else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path} is not the config.json of a run") from None
-    require(isinstance(config.model, LanguageModelConfig), f"{path}: plan is for models that are trained from nothing")
-    return config
+    if config is None or not isinstance(config.model, LanguageModelConfig):
+        raise InputError(f"{path}: plan is for models that are trained from nothing")
+    return RunConfig(model=config.model, training=config.training, data=config.data)
 
 
 def planned_models(source: str, tokens: int | None, cluster: Cluster) -> list[PlannedModel]:

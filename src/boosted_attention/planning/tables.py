@@ -27,7 +27,7 @@ def rows(planned: Sequence[PlannedModel]) -> dict[str, list[str]]:
         "training FLOPs": each(lambda a: f"{a.training_flops():.2e}"),
         "weights": each(lambda a: size(a.weights)),
         "gradients": each(lambda a: size(a.weights)),
-        "optimizer": each(lambda a: size(2 * a.weights)),
+        "optimizer": each(lambda a: size(a.optimizer)),
         "activations per row": each(lambda a: size(a.activations_per_row(False))),
         "  with checkpointing": each(lambda a: size(a.activations_per_row(True))),
         "K/V cache per token": each(lambda a: size(a.memories[0].cache / a.model.max_len)),

@@ -1,4 +1,7 @@
-"""Boost pretrained models of transformers; importing this registers boosted models with its Auto classes."""
+"""Boosting of pretrained models of transformers.
+
+Importing this package registers boosted models with transformers' Auto classes, and fine-tuned models with the trainer.
+"""
 
 from boosted_attention.validation import InputError
 
@@ -10,6 +13,19 @@ except ImportError:
 from boosted_attention.pretrained.auto import register
 from boosted_attention.pretrained.conversion import boost, unboost
 from boosted_attention.pretrained.correction import load_correction, save_correction
+from boosted_attention.pretrained.finetune import FinetuneConfig
 from boosted_attention.pretrained.native import from_transformers, to_transformers
+from boosted_attention.train.kinds import register_model_kind
 
-__all__ = ["boost", "from_transformers", "load_correction", "register", "save_correction", "to_transformers", "unboost"]
+register_model_kind("pretrained", FinetuneConfig.from_dict)
+
+__all__ = [
+    "FinetuneConfig",
+    "boost",
+    "from_transformers",
+    "load_correction",
+    "register",
+    "save_correction",
+    "to_transformers",
+    "unboost",
+]

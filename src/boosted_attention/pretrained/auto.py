@@ -1,8 +1,8 @@
-"""Boosted models among transformers' own: classes and configs that save, load and answer to the Auto classes.
+"""Classes of boosted models: they save, load and answer to the Auto classes like those of transformers.
 
 A boosted ``LlamaForCausalLM`` is a ``BoostedLlamaForCausalLM``, a subclass made on demand; its config is a
 ``BoostedLlamaConfig`` with model_type "boosted-llama" and a list ``boosting``, one entry per stage. Both are registered
-when this module is imported, for the families below, or when a model of another family is boosted.
+when this module is imported, for the families of ``families.py``, or when a model of another family is boosted.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping, r
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from boosted_attention.pretrained.conversion import Stage, install
+from boosted_attention.pretrained.families import FAMILIES
+from boosted_attention.pretrained.stages import Stage, install
 
-FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "opt", "gpt_neox", "phi", "smollm3")
 PREFIX = "boosted-"
 
 
 class BoostedModel:
-    """What a boosted model's class adds to its base: rounds from the config, before weights are loaded."""
+    """Base of boosted models' classes: adds the rounds that the config names, before weights are loaded."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any):
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
@@ -33,6 +33,7 @@ class BoostedModel:
 
 @cache
 def config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
+    """Make the class of boosted configurations, and register it."""
     kind = type(f"Boosted{base.__name__}", (base,), {"model_type": PREFIX + base.model_type, "__module__": __name__})
     AutoConfig.register(kind.model_type, kind, exist_ok=True)
     globals()[kind.__name__] = kind  # for pickle
@@ -44,6 +45,7 @@ def config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
 
 @cache
 def model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    """Make the class of boosted models, and register it."""
     assert base.config_class is not None
     config = config_class(base.config_class)
     kind = type(f"Boosted{base.__name__}", (BoostedModel, base), {"config_class": config, "__module__": __name__})
@@ -69,6 +71,7 @@ def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
 
 
 def become_original(model: PreTrainedModel) -> None:
+    """Give a model whose rounds are removed its own class and config back."""
     base = next(kind for kind in type(model).__mro__ if kind not in (type(model), BoostedModel))
     original = next(kind for kind in type(model.config).__mro__ if kind is not type(model.config))
     delattr(model.config, "boosting")
@@ -78,7 +81,11 @@ def become_original(model: PreTrainedModel) -> None:
 
 
 def register(model_type: str) -> None:
-    """Make the Auto classes know boosted models of a family."""
+    """Make the Auto classes know boosted models of a family.
+
+    Args:
+        model_type: transformers' name of the family, such as "llama".
+    """
     config = CONFIG_MAPPING[model_type]
     model_class(MODEL_FOR_CAUSAL_LM_MAPPING[config])
 

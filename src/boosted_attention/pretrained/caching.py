@@ -1,4 +1,4 @@
-"""Room for the corrections in a model's own cache.
+"""Keys and values of the corrections in a model's own cache.
 
 transformers makes a cache with one layer per decoder layer. A correction's keys and values go to layers behind those,
 of the same kind as the layer they correct, so that everything a cache does to its layers (crop, reorder, repeat,
@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache
 from boosted_attention.validation import InputError
 
 # How to make another layer of the same kind.
-KINDS: dict[type, Callable[[Any], Any]] = {
+CACHE_LAYERS: dict[type, Callable[[Any], Any]] = {
     cache_utils.DynamicLayer: lambda layer: cache_utils.DynamicLayer(),
     cache_utils.DynamicSlidingWindowLayer: lambda layer: cache_utils.DynamicSlidingWindowLayer(
         sliding_window=layer.sliding_window
@@ -44,11 +44,12 @@ def extend(cache: Cache, corrected: int, slot: int, n_new: int) -> None:
 
 
 def another(layer: Any) -> Any:
-    make = KINDS.get(type(layer))
+    """Make another cache layer of the same kind."""
+    make = CACHE_LAYERS.get(type(layer))
     if make is None:
         raise InputError(
             f"a cache of {type(layer).__name__} cannot hold the corrections of a boosted model; use "
-            f"{', '.join(kind.__name__ for kind in KINDS)} (cache_implementation 'dynamic' or 'static')"
+            f"{', '.join(kind.__name__ for kind in CACHE_LAYERS)} (cache_implementation 'dynamic' or 'static')"
         )
     made = make(layer)
     if hasattr(layer, "record_past"):

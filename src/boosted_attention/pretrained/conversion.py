@@ -1,4 +1,4 @@
-"""boost(model): correction rounds for a pretrained decoder, without any effect until they are trained.
+"""boost(model): gives a pretrained decoder correction rounds, without any effect until they are trained.
 
 A correction is a deep copy of the attention module it corrects, so that rotary embeddings, grouped heads, sliding
 windows, kernels and masks are the model's own. Its value projection and every bias behind it are zero: it gives
@@ -8,9 +8,7 @@ that the first optimizer step moves the values and the second everything else.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -18,28 +16,14 @@ from transformers import PreTrainedModel
 
 from boosted_attention.attention.gates import GATES
 from boosted_attention.model.config import layer_indices
-from boosted_attention.pretrained.families import find_attention, redraw, silence
+from boosted_attention.pretrained.auto import become_boosted, become_original
 from boosted_attention.pretrained.layer import CorrectedAttention, corrected_layers
+from boosted_attention.pretrained.places import find_attention
+from boosted_attention.pretrained.stages import Stage, freeze, install, n_rounds_of
 from boosted_attention.validation import is_count, require, require_choice
 
-INITS = ("copy", "random")
-TRAINS = ("correction", "all")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """What one call of ``boost`` added; a model's config keeps them in order."""
-
-    layers: tuple[int, ...]
-    n_new: int
-    gate: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "layers": list(self.layers)}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Stage:
-        return cls(layers=tuple(values["layers"]), n_new=values["n_new"], gate=values["gate"])
+CORRECTION_INITS = ("copy", "random")
+BOOST_TRAINS = ("correction", "all")
 
 
 def boost(
@@ -67,8 +51,8 @@ def boost(
     require_boostable(model)
     require(is_count(n_rounds) and n_rounds >= 2, f"n_rounds={n_rounds!r} must be an integer of at least 2")
     require_choice("gate", gate, GATES)
-    require_choice("init", init, INITS)
-    require_choice("train", train, TRAINS)
+    require_choice("init", init, CORRECTION_INITS)
+    require_choice("train", train, BOOST_TRAINS)
     places = find_attention(model)
     chosen = sorted(layer_indices(layers, len(places), "layers"))
     require(bool(chosen), f"layers={layers!r} chooses no layer")
@@ -84,8 +68,6 @@ def boost(
         "unboost(model) gives the original back",
     )
     stage = Stage(layers=tuple(chosen), n_new=n_rounds - before, gate=gate)
-    from boosted_attention.pretrained.auto import become_boosted
-
     if not corrected_layers(model):
         model._frozen_before = frozenset(  # type: ignore[assignment]
             name for name, p in model.named_parameters() if not p.requires_grad
@@ -97,6 +79,7 @@ def boost(
 
 
 def require_boostable(model: Any) -> None:
+    """Raise InputError unless ``boost`` can take the model."""
     name = type(model).__name__
     require(
         isinstance(model, PreTrainedModel),
@@ -123,85 +106,24 @@ def require_boostable(model: Any) -> None:
 
 
 def has_adapters(model: nn.Module) -> bool:
-    """Whether projections are wrapped by adapters, of peft or of transformers' own."""
+    """Say whether projections are wrapped by adapters, of peft or of transformers' own."""
     return any(hasattr(m, "base_layer") or hasattr(m, "lora_A") for m in model.modules())
 
 
 def is_quantised(model: PreTrainedModel) -> bool:
-    """By transformers, or by other means: weights that are integers, or packed away behind a method."""
+    """Say whether weights are quantised: by transformers, as integers, or packed away behind a method."""
     by_transformers = getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None
     packed = any(callable(weight) for m in model.modules() if (weight := getattr(m, "weight", None)) is not None)
     return by_transformers or packed or not all(p.is_floating_point() for p in model.parameters())
 
 
-def n_rounds_of(attention: nn.Module) -> int:
-    return attention.n_rounds if isinstance(attention, CorrectedAttention) else 1
-
-
-def install(model: PreTrainedModel, stage: Stage, init: str = "copy") -> list[nn.Module]:
-    """Add a stage's rounds; the modules that are new."""
-    places, new = find_attention(model), []
-    for i in stage.layers:
-        layer, name = places[i]
-        if not isinstance(getattr(layer, name), CorrectedAttention):
-            setattr(layer, name, CorrectedAttention(getattr(layer, name)))
-        attention: CorrectedAttention = getattr(layer, name)
-        for _ in range(stage.n_new):
-            shared = {id(m.config): m.config for m in attention.original.modules() if hasattr(m, "config")}
-            correction = copy.deepcopy(attention.original, shared)  # type: ignore[arg-type]  # one config for all
-            weight = next(attention.original.parameters())
-            if init == "random":
-                redraw(correction, getattr(model.config, "initializer_range", 0.02))
-            silence(correction)
-            with weight.device:  # loading has a device of its own, on which not every model's weights are made
-                gate = make_gate(stage.gate, model.config.hidden_size).to(weight.dtype)
-            attention.add(correction, gate)
-            new += [correction, gate]
-    protect(new)
-    number_slots([getattr(layer, name) for layer, name in places])
-    for module in new:
-        module.train(model.training)
-    return new
-
-
-def make_gate(kind: str, d: int) -> nn.Module:
-    """One half everywhere at the start."""
-    gate = GATES[kind](d)
-    if isinstance(getattr(gate, "proj", None), nn.Linear):
-        nn.init.zeros_(gate.proj.weight)  # type: ignore[union-attr, arg-type]
-        nn.init.zeros_(gate.proj.bias)  # type: ignore[union-attr, arg-type]
-    return gate
-
-
-def number_slots(attentions: Sequence[nn.Module]) -> None:
-    """Cache layers of the corrections, behind the model's own, in the order they run."""
-    slot = len(attentions)
-    for attention in attentions:
-        if isinstance(attention, CorrectedAttention):
-            for m in range(1, attention.n_rounds):
-                attention.rounds[m].layer_idx = slot  # type: ignore[assignment]
-                slot += 1
-
-
-def protect(modules: Iterable[nn.Module]) -> None:
-    """Tell transformers' initialisation that these have their weights; buffers it may fill."""
-    for module in modules:
-        for p in module.parameters():
-            p._is_hf_initialized = True  # type: ignore[attr-defined]
-
-
-def freeze(model: PreTrainedModel, trained: Sequence[nn.Module] | None) -> None:
-    """Train these modules alone; None: everything."""
-    chosen = None if trained is None else {id(p) for module in trained for p in module.parameters()}
-    for p in model.parameters():
-        p.requires_grad_(chosen is None or id(p) in chosen)
-
-
 def unboost(model: PreTrainedModel) -> PreTrainedModel:
-    """Give the original model back, in place: its own attention modules, class and config, trainable what was."""
-    require(bool(corrected_layers(model)), f"{type(model).__name__} is not boosted")
-    from boosted_attention.pretrained.auto import become_original
+    """Give the original model back, in place: its own attention modules, its class and config, what was trainable.
 
+    Args:
+        model: a model that ``boost`` has changed.
+    """
+    require(bool(corrected_layers(model)), f"{type(model).__name__} is not boosted")
     for layer, name in find_attention(model):
         attention = getattr(layer, name)
         if isinstance(attention, CorrectedAttention):

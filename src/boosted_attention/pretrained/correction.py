@@ -1,4 +1,4 @@
-"""The correction alone, as a file: what was trained, without the model it corrects.
+"""Corrections as files: what was trained, without the model it corrects.
 
     FOLDER/   correction.safetensors   correction.json
 
@@ -20,16 +20,18 @@ from transformers import PreTrainedModel
 
 from boosted_attention.attention.gates import GATES
 from boosted_attention.files import write_json
-from boosted_attention.pretrained.conversion import Stage, freeze, has_adapters, install, unboost
-from boosted_attention.pretrained.families import find_attention
+from boosted_attention.pretrained.auto import become_boosted
+from boosted_attention.pretrained.conversion import has_adapters, unboost
 from boosted_attention.pretrained.layer import corrected_layers
+from boosted_attention.pretrained.places import find_attention
+from boosted_attention.pretrained.stages import Stage, freeze, install
 from boosted_attention.validation import InputError, is_count, require
 
 WEIGHTS, SETTINGS = "correction.safetensors", "correction.json"
 
 
 def is_correction(name: str) -> bool:
-    """Whether a parameter belongs to a correction round or its gate."""
+    """Say whether a parameter belongs to a correction round or its gate, by its name."""
     parts = name.split(".")
     if "gates" in parts:
         return True
@@ -37,12 +39,12 @@ def is_correction(name: str) -> bool:
 
 
 def base_name(name: str) -> str:
-    """What a parameter of the base is called in the original model."""
+    """Return what a parameter of the base is called in the original model."""
     return name.replace(".rounds.0.", ".")
 
 
 def base_hash(model: PreTrainedModel) -> str:
-    """Of the values of the base's weights, boosted or not, in whatever precision; tied ones count once."""
+    """Hash the values of the base's weights, boosted or not, in whatever precision; tied ones count once."""
     digest = hashlib.sha256()
     base = {base_name(name): p for name, p in model.named_parameters() if not is_correction(name)}
     for name in sorted(base):
@@ -53,7 +55,12 @@ def base_hash(model: PreTrainedModel) -> str:
 
 
 def save_correction(model: PreTrainedModel, folder: str | Path) -> Path:
-    """Write the correction rounds and gates of a boosted model."""
+    """Write the correction rounds and gates of a boosted model, without the model itself.
+
+    Args:
+        model: a boosted model whose base is frozen.
+        folder: where to write; it is made if it does not exist, and returned.
+    """
     require(bool(corrected_layers(model)), f"{type(model).__name__} is not boosted: there is no correction to save")
     require(not has_adapters(model), "the model has adapters (LoRA); merge or unload them before saving its correction")
     trained = [name for name, p in model.named_parameters() if p.requires_grad and not is_correction(name)]
@@ -76,9 +83,12 @@ def save_correction(model: PreTrainedModel, folder: str | Path) -> Path:
 
 
 def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
-    """Boost a base model with a saved correction, in place; refused if the base is another one."""
-    from boosted_attention.pretrained.auto import become_boosted
+    """Boost a base model with a saved correction, in place, and return it.
 
+    Args:
+        model: the model that the correction was trained with, not boosted; any other is refused.
+        folder: what ``save_correction`` wrote.
+    """
     folder = Path(folder)
     require(not corrected_layers(model), "the model is boosted already; unboost(model) first")
     settings = read_settings(folder, len(find_attention(model)))

@@ -1,4 +1,9 @@
-"""What boosting needs to know of an attention module: where its values and its output are projected.
+"""Families of models, and where their attention modules project values and outputs.
+
+To support another family, edit this file alone: enter its model_type in FAMILIES, so that the Auto classes know its
+boosted models as soon as the package is imported (a model of any other family is registered when it is boosted); and if
+its attention module names or stores its projections in a way that is not known yet, enter them in VALUE_PROJECTIONS,
+OUTPUT_PROJECTIONS or ATTENTION_NAMES.
 
 Most decoders of transformers name the value projection ``v_proj`` and the output projection ``o_proj``, ``out_proj`` or
 ``dense``. Two fuse queries, keys and values: GPT-2 in three blocks of columns (``Conv1D`` stores its matrix
@@ -15,128 +20,103 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from boosted_attention.validation import InputError, shortened
-
-OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj")
-NAMES = ("self_attn", "attn", "attention", "self_attention")  # of an attention module inside a decoder layer
+FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "opt", "gpt_neox", "phi", "smollm3")
+OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj")
+ATTENTION_NAMES = ("self_attn", "attn", "attention", "self_attention")  # of an attention module in a decoder layer
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The projections of one attention module."""
+class ValueProjection:
+    """One way in which attention modules store their value projection.
 
-    linears: list[nn.Module]  # all of them
-    output: nn.Module
-    values: Callable[[nn.Module], list[Tensor]]  # the value projection's weight and bias, as views to be written to
+    Args:
+        values: returns the weight and bias of the values, as views that can be written to.
+        fits: says whether a module's projection of this name really is stored this way; other models have fused
+            projections of the same names.
+    """
+
+    values: Callable[[nn.Module], list[Tensor]]
+    fits: Callable[[nn.Module, Tensor], bool]
 
 
 def separate(module: nn.Module) -> list[Tensor]:
+    """Return the values of a projection of their own."""
     return parameters_of(module.v_proj)  # type: ignore[arg-type]
 
 
 def fused_blocks(module: nn.Module) -> list[Tensor]:
-    """GPT-2: columns q, k, v of a transposed matrix."""
+    """Return GPT-2's values: the last of the column blocks q, k, v of a transposed matrix."""
     return [t[..., 2 * t.shape[-1] // 3 :] for t in parameters_of(module.c_attn)]  # type: ignore[arg-type]
 
 
 def fused_heads(module: nn.Module) -> list[Tensor]:
-    """GPT-NeoX: rows q, k, v of the first head, then of the second, ..."""
+    """Return GPT-NeoX's values: rows q, k, v of the first head, then of the second, and so on."""
     fused, size = module.query_key_value, module.head_size
     return [t.unflatten(0, (-1, 3, size))[:, 2] for t in parameters_of(fused)]  # type: ignore[arg-type]
 
 
-KINDS: dict[str, Callable[[nn.Module], list[Tensor]]] = {
-    "v_proj": separate,
-    "c_attn": fused_blocks,
-    "query_key_value": fused_heads,
+def is_fused_blocks(module: nn.Module, weight: Tensor) -> bool:
+    return isinstance(module.c_attn, Conv1D) and weight.shape[1] == 3 * weight.shape[0]
+
+
+def is_fused_heads(module: nn.Module, weight: Tensor) -> bool:
+    size: Any = getattr(module, "head_size", 0)
+    return bool(size) and weight.shape[0] == 3 * weight.shape[1] and weight.shape[1] % size == 0
+
+
+# By the name of the attribute.
+VALUE_PROJECTIONS = {
+    "v_proj": ValueProjection(separate, lambda module, weight: True),
+    "c_attn": ValueProjection(fused_blocks, is_fused_blocks),
+    "query_key_value": ValueProjection(fused_heads, is_fused_heads),
 }
 
 
+@dataclass(frozen=True)
+class Projections:
+    """The projections of one attention module."""
+
+    linears: list[nn.Module]  # all of them
+    output: nn.Module
+    values: Callable[[nn.Module], list[Tensor]]  # weight and bias of the values, as views that can be written to
+
+
 def parameters_of(linear: nn.Module) -> list[Tensor]:
+    """Return the weight of a linear layer and its bias, if it has one."""
     return [p for p in (linear.weight, getattr(linear, "bias", None)) if p is not None]  # type: ignore[misc]
 
 
-def find_parts(module: nn.Module) -> Parts | None:
-    """The projections of an attention module; None if it is none that is known."""
-    kind = next((name for name in KINDS if hasattr(module, name)), None)
-    output = next((getattr(module, name) for name in OUTPUTS if hasattr(module, name)), None)
-    if kind is None or output is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
+def find_projections(module: nn.Module) -> Projections | None:
+    """Return the projections of an attention module; None if it is not of a known form."""
+    name = next((name for name in VALUE_PROJECTIONS if hasattr(module, name)), None)
+    output = next((getattr(module, name) for name in OUTPUT_PROJECTIONS if hasattr(module, name)), None)
+    if name is None or output is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
         return None
-    if not stored_as_known(module, kind):
+    weight = getattr(getattr(module, name), "weight", None)
+    if not isinstance(weight, Tensor) or weight.ndim != 2 or not VALUE_PROJECTIONS[name].fits(module, weight):
         return None
     linears = [m for m in module.modules() if getattr(m, "weight", None) is not None and m.weight.ndim == 2]
-    return Parts(linears, output, KINDS[kind])
-
-
-def stored_as_known(module: nn.Module, kind: str) -> bool:
-    """Whether the values are where KINDS says: other models have fused projections of the same names."""
-    projection: Any = getattr(module, kind)
-    weight = getattr(projection, "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2:
-        return False
-    if kind == "c_attn":
-        return isinstance(projection, Conv1D) and weight.shape[1] == 3 * weight.shape[0]
-    size: Any = getattr(module, "head_size", 0)
-    return kind == "v_proj" or (bool(size) and weight.shape[0] == 3 * weight.shape[1] and weight.shape[1] % size == 0)
-
-
-def find_attention(model: nn.Module) -> list[tuple[nn.Module, str]]:
-    """(decoder layer, attribute) of every attention module, in order; raises ValueError with what was found instead."""
-    layers = decoder_layers(model)
-    found = [(layer, name) for layer in layers for name in NAMES if isinstance(getattr(layer, name, None), nn.Module)]
-    wrong = [
-        f"{name}: {type(getattr(layer, name)).__name__}" for layer, name in found if not known(getattr(layer, name))
-    ]
-    if found and not wrong and len({id(layer) for layer, _ in found}) != len(layers):
-        kinds = sorted({type(layer).__name__ for layer in layers})
-        raise InputError(
-            f"{type(model).__name__} cannot be boosted: only {len(found)} of its {len(layers)} layers have an "
-            f"attention module of their own ({', '.join(kinds)})"
-        )
-    if not found or wrong:
-        seen = sorted({type(m).__name__ for m in model.modules() if "ttention" in type(m).__name__})
-        listed = shortened(sorted(set(wrong))) if wrong else f"attention modules: {shortened(seen) if seen else 'none'}"
-        raise InputError(
-            f"{type(model).__name__} cannot be boosted: its layers have no attention module with known projections "
-            f"({', '.join(KINDS)} and {', '.join(OUTPUTS)}); found {listed}"
-        )
-    return found
-
-
-def known(module: nn.Module) -> bool:
-    from boosted_attention.pretrained.layer import CorrectedAttention
-
-    return isinstance(module, CorrectedAttention) or find_parts(module) is not None
-
-
-def decoder_layers(model: nn.Module) -> list[nn.Module]:
-    """The longest list of modules with attention modules among their children."""
-    lists = [
-        list(m)
-        for m in model.modules()
-        if isinstance(m, nn.ModuleList) and any(hasattr(layer, name) for layer in m for name in NAMES)
-    ]
-    return max(lists, key=len, default=[])
+    return Projections(linears, output, VALUE_PROJECTIONS[name].values)
 
 
 @torch.no_grad()
 def silence(module: nn.Module) -> None:
-    """Make an attention module give exactly zero: no values, and no bias behind them."""
-    parts = find_parts(module)
-    assert parts is not None
-    for t in parts.values(module):
+    """Make an attention module give exactly zero: zero values, and no bias behind them."""
+    found = find_projections(module)
+    assert found is not None
+    for t in found.values(module):
         t.zero_()
-    bias = getattr(parts.output, "bias", None)
+    bias = getattr(found.output, "bias", None)
     if bias is not None:
         bias.zero_()
 
 
 @torch.no_grad()
 def redraw(module: nn.Module, std: float) -> None:
-    """Fresh matrices and zero biases."""
-    parts = find_parts(module)
-    assert parts is not None
-    for linear in parts.linears:
+    """Draw fresh matrices, and set biases to zero."""
+    found = find_projections(module)
+    assert found is not None
+    for linear in found.linears:
         nn.init.normal_(linear.weight, std=std)  # type: ignore[arg-type]
         if getattr(linear, "bias", None) is not None:
             nn.init.zeros_(linear.bias)  # type: ignore[arg-type]

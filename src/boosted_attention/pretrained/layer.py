@@ -22,7 +22,7 @@ from boosted_attention.pretrained.caching import extend
 
 
 class CorrectedAttention(Traced):
-    """Stands where the attention module stood, takes what it took, returns what it returned.
+    """Takes the place of an attention module: same arguments, same results, with corrections in between.
 
     Weights: ``rounds.0.*`` the original's, ``rounds.{m}.*`` the corrections', ``gates.{m-1}.*``.
     """
@@ -38,13 +38,13 @@ class CorrectedAttention(Traced):
         return self.rounds[0]
 
     def add(self, correction: nn.Module, gate: nn.Module) -> None:
-        """One more round. Its ``layer_idx`` is the cache layer of its keys and values; nothing else reads that."""
+        """Add one more round; its ``layer_idx`` is the cache layer of its keys and values and has no other use."""
         self.rounds.append(correction)
         self.gates.append(gate)
         self.n_rounds += 1
 
     def __getattr__(self, name: str) -> Any:
-        """What the model's code reads of its attention (layer_idx, head_dim, ...) is the original's."""
+        """Return what the model's code reads of its attention (layer_idx, head_dim, ...) from the original."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -81,7 +81,7 @@ class CorrectedAttention(Traced):
 
 
 def traced_call(module: nn.Module, call: Any, z: Tensor, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The call on the eager kernel, which hands out its weights, with a causal mask where the model gave none."""
+    """Call with the eager kernel, which hands out its weights, and a causal mask where the model gave none."""
     config: Any = getattr(module, "config", None) or SimpleNamespace(_attn_implementation="eager")  # has one kernel
     before = config._attn_implementation
     mask = kwargs.get("attention_mask")
@@ -98,4 +98,5 @@ def traced_call(module: nn.Module, call: Any, z: Tensor, args: tuple, kwargs: di
 
 
 def corrected_layers(model: nn.Module) -> dict[str, CorrectedAttention]:
+    """Return the boosted attention modules of a model, by name."""
     return {name: m for name, m in model.named_modules() if isinstance(m, CorrectedAttention)}

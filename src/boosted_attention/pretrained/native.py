@@ -1,4 +1,4 @@
-"""Our own language models among transformers': ``LanguageModel`` as a causal model with ``generate`` and Auto classes.
+"""Our own language models as models of transformers, with ``generate`` and the Auto classes.
 
     to_transformers(model).save_pretrained(folder);   AutoModelForCausalLM.from_pretrained(folder)
 
@@ -30,6 +30,7 @@ from boosted_attention.data.tokenizer import END_OF_TEXT, Tokenizer
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.model.loss import IGNORED
+from boosted_attention.pretrained.folders import load_model
 from boosted_attention.validation import require
 
 
@@ -62,7 +63,7 @@ class BoostedAttentionForCausalLM(PreTrainedModel, GenerationMixin):
         self.post_init()
 
     def _init_weights(self, module: Any) -> None:
-        """The model draws its own."""
+        """Do nothing: the model draws its own weights."""
 
     def get_input_embeddings(self) -> Any:
         return self.model.embed
@@ -81,7 +82,7 @@ class BoostedAttentionForCausalLM(PreTrainedModel, GenerationMixin):
         return_dict: bool | None = None,
         **ignored: Any,
     ) -> CausalLMOutputWithPast:
-        """Logits, and with ``labels`` the loss of predicting each from the tokens before it."""
+        """Return logits, and with ``labels`` the loss of predicting each from the tokens before it."""
         wants_cache = use_cache if use_cache is not None else past_key_values is not None
         if wants_cache and past_key_values is None:
             past_key_values = DynamicCache()
@@ -168,7 +169,11 @@ MOST_ROUNDS = 16
 
 
 def to_transformers(model: LanguageModel) -> BoostedAttentionForCausalLM:
-    """The same weights as a model of transformers."""
+    """Return a model of transformers with the same weights.
+
+    Args:
+        model: a model of ours; it is copied.
+    """
     made = BoostedAttentionForCausalLM(BoostedAttentionConfig(model=model.config.to_dict()))
     made.model.load_state_dict(model.state_dict())
     made.to(dtype=next(model.parameters()).dtype)  # type: ignore[call-overload]
@@ -176,11 +181,13 @@ def to_transformers(model: LanguageModel) -> BoostedAttentionForCausalLM:
 
 
 def from_transformers(source: BoostedAttentionForCausalLM | str | Path) -> LanguageModel:
-    """The model inside, from memory or a folder."""
-    if not isinstance(source, BoostedAttentionForCausalLM):
-        from boosted_attention.pretrained.finetune import load
+    """Return the model of ours inside a model of transformers.
 
-        loaded = load(source)
+    Args:
+        source: the model, or a folder it was saved in.
+    """
+    if not isinstance(source, BoostedAttentionForCausalLM):
+        loaded = load_model(source)
         require(
             isinstance(loaded, BoostedAttentionForCausalLM),
             f"{source} holds a {type(loaded).__name__}, not a model of ours",
@@ -191,6 +198,12 @@ def from_transformers(source: BoostedAttentionForCausalLM | str | Path) -> Langu
 
 
 def tokenizer_to_transformers(tokenizer: Tokenizer, max_len: int) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of transformers that reads text as ours does.
+
+    Args:
+        tokenizer: a tokenizer of ours.
+        max_len: longest sequence of the model it belongs to.
+    """
     end = END_OF_TEXT if tokenizer.core.token_to_id(END_OF_TEXT) is not None else None
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer.core,

@@ -12,7 +12,7 @@ from boosted_attention.retrieval.scoring import (
     score_trained,
 )
 from boosted_attention.retrieval.task import RetrievalTask, Score, score
-from boosted_attention.retrieval.training import Training, evaluate, train
+from boosted_attention.retrieval.training import RetrievalTraining, evaluate, train
 
 __all__ = [
     "PREDICTORS",
@@ -20,12 +20,12 @@ __all__ = [
     "RetrievalModel",
     "RetrievalResult",
     "RetrievalTask",
+    "RetrievalTraining",
     "RoundDistances",
     "Routers",
     "RoutingResult",
     "Score",
     "TemperatureMap",
-    "Training",
     "evaluate",
     "score",
     "score_baselines",

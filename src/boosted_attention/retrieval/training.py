@@ -20,7 +20,7 @@ TEST_SEED = 1_000_003  # one test set for all seeds and models, so that differen
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class RetrievalTraining:
     """Hyperparameters of training on the retrieval task.
 
     Args:
@@ -44,7 +44,7 @@ def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 def train(
     make: Callable[[int], nn.Module],
     task: RetrievalTask,
-    training: Training,
+    training: RetrievalTraining,
     seeds: Sequence[int],
     *,
     together: bool = True,
@@ -69,7 +69,7 @@ def train(
 
 
 def _train_group(
-    modules: list[nn.Module], task: RetrievalTask, training: Training, seeds: Sequence[int], progress: Progress
+    modules: list[nn.Module], task: RetrievalTask, training: RetrievalTraining, seeds: Sequence[int], progress: Progress
 ) -> None:
     memory = task.patterns()[None]  # (1, K, d)
     weights: dict[str, Tensor] = dict(modules[0].named_parameters())

@@ -11,7 +11,7 @@ from boosted_attention.attention.trace import capture
 from boosted_attention.retrieval.models import RetrievalModel
 from boosted_attention.retrieval.predictors import PREDICTORS
 from boosted_attention.retrieval.task import RetrievalTask
-from boosted_attention.retrieval.training import Training, seeded, test_set, train
+from boosted_attention.retrieval.training import RetrievalTraining, seeded, test_set, train
 from boosted_attention.theory.finding import Finding, gaussian, generator
 
 
@@ -27,7 +27,7 @@ def residual_is_the_gradient(seed: int) -> Finding:
     error = float((-gradient - second.residual).detach().abs().max())
 
     task = RetrievalTask()
-    trained = train(lambda _: RetrievalModel(n_rounds=2).build(task.d), task, Training(), [seed])[0]
+    trained = train(lambda _: RetrievalModel(n_rounds=2).build(task.d), task, RetrievalTraining(), [seed])[0]
     queries, _ = test_set(task, 2048)
     with capture(trained) as traces, torch.no_grad():
         trained(queries[None], memory=task.patterns()[None])

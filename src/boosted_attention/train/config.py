@@ -1,14 +1,14 @@
-"""TrainingConfig: everything that decides how the weights come out, and nothing else."""
+"""TrainingConfig: the options that decide how the weights come out, and no others."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from boosted_attention.data.batches import LAYOUTS
-from boosted_attention.train.evaluation import PROTOCOLS
+from boosted_attention.data.layouts import LAYOUTS
 from boosted_attention.validation import is_count, require, require_choice
 
+PROTOCOLS = ("full", "paper")  # how perplexity is measured; evaluation.py says what they mean
 PRECISIONS = ("float32", "bfloat16", "float64")
 UNITS = ("steps", "epochs")
 LONGEST_WARMUP = 1500
@@ -16,42 +16,45 @@ LONGEST_WARMUP = 1500
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """AdamW with linear warm-up and cosine decay to zero; the defaults are the ``mini`` recipe's."""
+    """AdamW with linear warm-up and cosine decay to zero; the defaults are the ``mini`` recipe's.
+
+    Every option below is a keyword argument, and an option of ``boosted-attention train``.
+    """
 
     steps: int = 1600
-    """Updates of the weights."""
+    """Number of updates."""
     epochs: int | None = None
     """Passes over the training text, instead of steps."""
     batch_size: int = 32
-    """Rows per update, whatever the accumulation."""
+    """Rows per update, over all processes and micro-batches."""
     accumulate: int = 1
-    """Micro-batches an update is computed in; must divide the batch."""
+    """Micro-batches per update; a divisor of the batch size."""
     layout: str = "windows"
-    """windows (every position predicts) or rows (the paper's: non-overlapping, one prediction less)."""
+    """Training rows: windows (every position predicts) or rows (the paper's: one prediction less per row)."""
     lr: float = 1e-3
     """Highest learning rate."""
     warmup: int | None = None
-    """Steps of linear warm-up; a tenth of the run by default, at most 1,500."""
+    """Steps of linear warm-up; by default a tenth of the run, at most 1,500."""
     horizon: int = 1600
-    """Steps the cosine is laid out for, if the run is shorter: a short trial ends before its learning rate has."""
+    """Cosine length in steps; shorter runs stop before the rate reaches zero."""
     weight_decay: float = 0.01
-    """On all parameters."""
+    """Weight decay, on all parameters."""
     beta2: float = 0.999
     """AdamW's second decay rate; the first is 0.9."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 for no clipping."""
     eval_every: int = 200
-    """Steps (or epochs) between evaluations on the validation split; 0: at the end only."""
+    """Steps (or epochs) between evaluations on the validation split; 0 evaluates at the end only."""
     eval_unit: str = "steps"
-    """steps or epochs."""
+    """Unit of eval_every: steps or epochs."""
     protocol: str = "full"
-    """How perplexity is measured: full (every token) or paper (rows, incomplete last batch dropped)."""
+    """Measure of perplexity: full (every token) or paper (rows, incomplete last batch dropped)."""
     precision: str = "float32"
-    """float32, bfloat16 for autocast, or float64."""
+    """Number format: float32, bfloat16 (autocast) or float64."""
     compile: bool = False
-    """Compile the model with torch.compile."""
+    """Compilation of the model with torch.compile."""
     seed: int = 0
-    """Of weights, order of the data, and dropout."""
+    """Random seed for weights, data order and dropout."""
 
     def __post_init__(self) -> None:
         for option in ("steps", "batch_size", "accumulate"):
@@ -72,15 +75,16 @@ class TrainingConfig:
         require(0 <= self.seed < 2**63, f"seed={self.seed!r} must lie in [0, 2**63)")
 
     def total_steps(self, steps_per_epoch: int) -> int:
+        """Return the number of updates of the whole run."""
         return self.steps if self.epochs is None else self.epochs * steps_per_epoch
 
     def evaluates_at(self, step: int, total: int, steps_per_epoch: int) -> bool:
-        """Whether to evaluate after ``step`` updates."""
+        """Say whether to evaluate after ``step`` updates."""
         every = self.eval_every * (steps_per_epoch if self.eval_unit == "epochs" else 1)
         return step == total or (every > 0 and step % every == 0)
 
     def lr_at(self, step: int, total: int) -> float:
-        """Learning rate of the update after ``step`` others: linear from 0, then a cosine to 0."""
+        """Return the learning rate of the update after ``step`` others: linear from 0, then a cosine to 0."""
         warmup = min(total // 10, LONGEST_WARMUP) if self.warmup is None else self.warmup
         if step < warmup:
             return self.lr * step / warmup

@@ -1,19 +1,24 @@
-"""What a person sees of a training run: one live line, or one line now and then where there is no terminal."""
+"""LiveLine: a training run in a terminal, or as a line now and then where there is none."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+
+from boosted_attention.train.results import StepRow, ValidationRow
 
 QUIET = 10.0  # seconds between lines without a terminal
 
 
 class LiveLine:
-    """Loss, tokens per second and time left, with a line for every evaluation."""
+    """Shows loss, tokens per second and time left, and a line for every evaluation.
+
+    Args:
+        console: where to show it.
+        header: said once, before everything else.
+    """
 
     def __init__(self, console: Console, header: str = ""):
         self.console, self.header = console, header
@@ -48,32 +53,33 @@ class LiveLine:
         if header:
             self.remark(header)
 
-    def step(self, row: Mapping[str, Any]) -> None:
-        now, step = time.monotonic(), row["step"]
+    def step(self, row: StepRow) -> None:
+        now, step = time.monotonic(), row.step
         if self.tokens_before is None:  # the first step has the start-up in it
-            self.tokens_before, self.began, self.first = row["tokens"], now, step
+            self.tokens_before, self.began, self.first = row.tokens, now, step
         passed = max(now - self.began, 1e-9)
-        speed = (row["tokens"] - self.tokens_before) / passed
+        speed = (row.tokens - self.tokens_before) / passed
         left = clock((self.total - step) * passed / max(step - self.first, 1)) if step > self.first else "?"
-        note = f"step {step}/{self.total}  loss {row['loss']:.3f}  {speed:,.0f} tokens/s  {left} left"
+        note = f"step {step}/{self.total}  loss {row.loss:.3f}  {speed:,.0f} tokens/s  {left} left"
         if self.bar is not None:
             self.bar.update(self.task, completed=step, note=note)
         elif now - self.spoke >= QUIET:
             self.spoke = now
             self.console.print(note, markup=False, highlight=False)
 
-    def evaluated(self, row: Mapping[str, Any]) -> None:
+    def evaluated(self, row: ValidationRow) -> None:
         self.announce()
-        bits = row["validation_bits_per_byte"]
+        bits = row.validation_bits_per_byte
         more = "" if bits is None else f", {bits:.3f} bits per byte"
-        text = f"step {row['step']}: validation loss {row['validation_loss']:.4f}"
-        self.remark(f"{text}, perplexity {row['validation_perplexity']:.2f}{more}")
+        text = f"step {row.step}: validation loss {row.validation_loss:.4f}"
+        self.remark(f"{text}, perplexity {row.validation_perplexity:.2f}{more}")
 
     def remark(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def clock(seconds: float) -> str:
+    """Return a duration as h:mm:ss, or m:ss below an hour."""
     seconds = round(seconds)
     hours, rest = divmod(seconds, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.model.loss import IGNORED
+from boosted_attention.model.protocols import CausalModel
+from boosted_attention.train.config import PROTOCOLS
 from boosted_attention.train.parallel import ALONE, Parallel
 from boosted_attention.validation import is_count, require, require_choice
-
-PROTOCOLS = ("full", "paper")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
+    """How well a model predicts some text."""
+
     loss: float  # nats per token
     tokens: int  # predicted
     bits_per_byte: float | None  # None where the text cannot be counted in bytes
@@ -35,7 +37,7 @@ class Evaluation:
 
 
 def windows(n_tokens: int, length: int, stride: int) -> Iterator[tuple[int, int, int]]:
-    """(start, first target, end) of each window: targets from ``first`` to ``end`` are new; token 0 has no context."""
+    """Yield (start, first, end) of each window: targets from ``first`` to ``end`` are new; token 0 has no context."""
     start, first = 0, 1
     while first < n_tokens:
         end = min(start + length + 1, n_tokens)
@@ -46,7 +48,7 @@ def windows(n_tokens: int, length: int, stride: int) -> Iterator[tuple[int, int,
 def evaluation_batches(
     tokens: np.ndarray, *, length: int, stride: int, batch_size: int, protocol: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """ids and targets (B, T); targets that are not to be counted are IGNORED."""
+    """Yield ids and targets (B, T); targets that are not to be counted are IGNORED."""
     if protocol == "paper":
         whole = len(tokens) // length // batch_size * batch_size
         for i in range(0, whole, batch_size):
@@ -69,7 +71,7 @@ def evaluation_batches(
 
 @torch.no_grad()
 def evaluate(
-    model: LanguageModel,
+    model: CausalModel,
     tokens: np.ndarray,
     *,
     byte_lengths: np.ndarray | None = None,
@@ -80,23 +82,28 @@ def evaluate(
     progress: Callable[[float], None] = lambda fraction: None,
     parallel: Parallel = ALONE,
 ) -> Evaluation:
-    """Token-weighted loss of the model on an array of tokens.
+    """Return the mean loss of the model over an array of tokens.
 
     Args:
-        byte_lengths: bytes of text behind each token id, for bits per byte.
-        stride: how far windows move; less than max_len gives more context to each token and takes longer.
+        model: the model; it is left in the mode it was in.
+        tokens: (N,) token ids.
+        byte_lengths: (V,) bytes of text behind each token id, for bits per byte.
+        stride: how far windows move, max_len by default; less gives each token more context and takes longer.
+        batch_size: windows at a time.
         protocol: "full", or "paper" for figures to be compared with the paper's.
+        precision: "bfloat16" evaluates under autocast.
+        progress: called with the fraction that is done.
         parallel: processes that share the work; all of them get the whole result.
     """
-    require_choice("--protocol", protocol, PROTOCOLS)
+    require_choice("protocol", protocol, PROTOCOLS)
     length = model.config.max_len
-    require(is_count(batch_size), f"--batch-size {batch_size} must be at least 1")
-    require(protocol == "full" or length > 1, "--protocol paper: a row of max_len=1 predicts nothing")
-    stride = length if stride is None else stride
-    require(is_count(stride) and stride <= length, f"--stride {stride} must lie between 1 and max_len={length}")
-    require(protocol == "full" or stride == length, "--stride: the paper's protocol has none")
+    require(is_count(batch_size), f"batch_size={batch_size} must be at least 1")
+    require(protocol == "full" or length > 1, "protocol='paper': a row of max_len=1 predicts nothing")
+    given, stride = stride, length if stride is None else stride
+    require(is_count(stride) and stride <= length, f"stride={stride} must lie between 1 and max_len={length}")
+    require(protocol == "full" or stride == length, f"stride={given}: protocol='paper' has no stride")
     need = 2 if protocol == "full" else length * batch_size
-    require(len(tokens) >= need, f"the split has {len(tokens)} tokens; protocol {protocol!r} needs at least {need}")
+    require(len(tokens) >= need, f"the split has {len(tokens)} tokens; protocol={protocol!r} needs at least {need}")
     device = next(model.parameters()).device
     total, counted, n_bytes, done = torch.zeros((), dtype=torch.float64), 0, 0, 0
     was_training = model.training
@@ -120,10 +127,11 @@ def evaluate(
 
 
 def uncounted(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """A batch none of whose targets counts."""
+    """Return the batch with all its targets ignored."""
     ids, targets = batch
     return ids, torch.full_like(targets, IGNORED)
 
 
-def autocast(device: torch.device, precision: str):
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """Return the context in which a model is called at this precision."""
     return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()

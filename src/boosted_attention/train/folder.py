@@ -5,61 +5,39 @@ RUN/   config.json   tokenizer.json   metrics.jsonl   checkpoints/   result.json
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from filelock import FileLock, Timeout
 from torch import nn
 
 from boosted_attention.data.tokenizer import Tokenizer
-from boosted_attention.data.tokens import DataConfig, TokenData
-from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.data.tokens import TokenData
+from boosted_attention.model.protocols import CausalModel, ModelConfig
 from boosted_attention.train import checkpoint
-from boosted_attention.train.config import TrainingConfig
+from boosted_attention.train.kinds import MissingKindError
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError, require, require_choice
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunConfig:
-    """Everything a run is made from."""
-
-    model: Any  # a LanguageModelConfig, or what else builds a model with its methods
-    training: TrainingConfig
-    data: DataConfig
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"model": self.model.to_dict(), "training": asdict(self.training), "data": asdict(self.data)}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> RunConfig:
-        return cls(
-            model=model_config(values["model"]),
-            training=TrainingConfig(**values["training"]),
-            data=DataConfig(**values["data"]),
-        )  # "fingerprint", which stands beside them in a run's folder, is no setting
-
-
-def model_config(values: dict[str, Any]) -> Any:
-    """The configuration of a model from what a run's folder says of it."""
-    if values.get("kind") == "pretrained":  # by name: transformers is loaded for those runs only
-        return importlib.import_module("boosted_attention.pretrained.finetune").FinetuneConfig.from_dict(values)
-    return LanguageModelConfig.from_dict(values)
 
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the run's folder. The lock is the operating system's: a process that dies lets go of it."""
+    """Hold a run's folder for this process. The operating system releases the lock of a process that dies.
+
+    Args:
+        folder: the run's folder; it is made if it does not exist.
+    """
+    name = f"folder={str(folder)!r}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out {folder} cannot be made: {error.strerror}") from None
+        raise InputError(f"{name} cannot be made: {error.strerror}") from None
     owner = folder / ".owner"
     try:
         with FileLock(folder / ".lock", timeout=0):
@@ -70,13 +48,13 @@ def exclusive(folder: Path) -> Iterator[None]:
                 owner.unlink(missing_ok=True)
     except Timeout:
         who = owner.read_text().strip() if owner.exists() else "unknown"
-        raise InputError(f"--out {folder} is in use by another process ({who}); wait for it or give another") from None
+        raise InputError(f"{name} is in use by another process ({who}); wait for it or give another") from None
     except OSError as error:
-        raise InputError(f"--out {folder} cannot be written to: {error.strerror or error}") from None
+        raise InputError(f"{name} cannot be written to: {error.strerror or error}") from None
 
 
 def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
-    """Keys under which two configurations differ, with both values."""
+    """List the keys under which two configurations differ, with both values."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         keys = sorted({*ours, *theirs})
         return [line for key in keys for line in differences(ours.get(key), theirs.get(key), f"{prefix}{key}.")]
@@ -88,42 +66,35 @@ class TrainedRun:
     """A model with the tokenizer and configuration it was trained with."""
 
     folder: Path
-    config: RunConfig
-    model: Any  # a LanguageModel, or one with its methods
+    config: RunConfig[ModelConfig]
+    model: CausalModel
     tokenizer: Tokenizer
     step: int
     fingerprint: str  # of its data
 
+    @property
+    def module(self) -> nn.Module:
+        """The model as a plain module, for analyses that take any."""
+        return cast(nn.Module, self.model)
 
-def load_run(folder: Path, which: str = "best", device: str | torch.device = "cpu") -> TrainedRun:
-    """The model of a run, from its best checkpoint or its last."""
-    require_choice("--checkpoint", which, ("best", "last"))
-    require(
-        folder.is_dir(),
-        f"{folder} is not a run folder"
-        + (
-            ": pickles are never loaded (LanguageModel.from_original imports the original code's)"
-            if folder.is_file()
-            else ""
-        ),
-    )
-    path = folder / "config.json"
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        config, fingerprint = RunConfig.from_dict(stored), stored["fingerprint"]
-    except FileNotFoundError:
-        raise InputError(f"{folder} is not a run folder: it has no config.json") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged: {error}") from None
-    found, problems = None, []
-    for kind in ("best", "step") if which == "best" else ("step",):  # a run stopped early has no best yet
-        if found is None:
-            found, wrong = checkpoint.latest(folder / "checkpoints", kind)
-            problems += wrong
-        if problems and found is None:
-            raise InputError(problems[0])
-    if found is None:
-        raise InputError(f"{folder} has no checkpoint yet")
+
+def load_run(folder: str | Path, which: str = "best", device: str | torch.device = "cpu") -> TrainedRun:
+    """Load the model of a run, in evaluation mode.
+
+    A run that fine-tuned a pretrained model needs ``import boosted_attention.pretrained`` first.
+
+    Args:
+        folder: the run's folder.
+        which: "best" (the checkpoint with the lowest validation loss; the last one before the first evaluation) or
+            "last".
+        device: where to put the model.
+    """
+    folder = Path(folder)
+    require_choice("which", which, ("best", "last"))
+    pickled = ": pickles are never loaded (LanguageModel.from_original imports the original code's)"
+    require(folder.is_dir(), f"{folder} is not a run folder" + (pickled if folder.is_file() else ""))
+    config, fingerprint = read_config(folder)
+    found = choose_checkpoint(folder, which)
     model = config.model.build()
     load_weights(model, found)
     require((folder / "tokenizer.json").is_file(), f"{folder} is not whole: it has no tokenizer.json")
@@ -132,10 +103,52 @@ def load_run(folder: Path, which: str = "best", device: str | torch.device = "cp
         tokenizer.vocab_size == config.model.vocab_size,
         f"{folder}/tokenizer.json has {tokenizer.vocab_size} tokens, the checkpoint {config.model.vocab_size}",
     )
-    return TrainedRun(folder, config, model.to(device).eval(), tokenizer, found.step, fingerprint)
+    model.to(device)
+    model.eval()
+    return TrainedRun(folder, config, model, tokenizer, found.step, fingerprint)
 
 
-def load_weights(model: nn.Module, found: checkpoint.Checkpoint) -> None:
+def read_config(folder: Path) -> tuple[RunConfig[ModelConfig], str]:
+    """Return the configuration of a run and the fingerprint of its data."""
+    path = folder / "config.json"
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return RunConfig.from_dict(stored), stored["fingerprint"]
+    except FileNotFoundError:
+        raise InputError(f"{folder} is not a run folder: it has no config.json") from None
+    except MissingKindError as error:
+        raise InputError(f"{path}, {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+
+
+def choose_checkpoint(folder: Path, which: str) -> checkpoint.Checkpoint:
+    """Return the best or last checkpoint of a run; raise InputError rather than return another one in its place.
+
+    Args:
+        folder: the run's folder.
+        which: "best" or "last".
+    """
+    parent = folder / "checkpoints"
+    last, problems = checkpoint.latest(parent, "step")
+    bests = checkpoint.steps_of(parent, "best")
+    if last is not None and last.best_step is not None:
+        bests.append(last.best_step)  # its folder may be missing
+    missing = bool(bests) and not checkpoint.place(parent, "best", max(bests)).exists()
+    if missing and last is not None and last.step == max(bests):
+        return last  # it holds the same weights
+    if which == "best" and bests:
+        found, problem = checkpoint.opened(checkpoint.place(parent, "best", max(bests)))
+        if found is None:
+            raise InputError(f"{problem}, which belongs to the best checkpoint; which='last' loads the last one")
+        return found
+    if last is None:
+        raise InputError(problems[0] if problems else f"{folder} has no checkpoint yet")
+    return last
+
+
+def load_weights(model: CausalModel, found: checkpoint.Checkpoint) -> None:
+    """Load a checkpoint's weights into a model that is in one piece."""
     try:
         model.load_state_dict(dict(found.tensors("model")))
     except RuntimeError as error:
@@ -149,5 +162,5 @@ def require_same_tokens(run: TrainedRun, data: TokenData) -> None:
     require(
         data.tokenizer.sha256 == run.tokenizer.sha256,
         f"{run.folder} was trained with another tokenizer ({run.tokenizer.vocab_size} tokens) than that of the corpus "
-        f"({data.tokenizer.vocab_size} tokens); --corpus reads a text with the run's own",
+        f"({data.tokenizer.vocab_size} tokens); corpus= reads a text with the run's own",
     )

@@ -1,27 +1,34 @@
-"""metrics.jsonl: one row per step and one per evaluation, cut back to the checkpoint when a run resumes."""
+"""metrics.jsonl: a row for each step and each evaluation, cut back to the checkpoint when a run resumes."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from boosted_attention.analysis.dynamics import DynamicsAtStep, RoundDynamics
 from boosted_attention.files import write_atomically
-from boosted_attention.records import from_json
+from boosted_attention.records import from_json, to_json
+from boosted_attention.train.results import EvaluationRow, StepRow
 from boosted_attention.validation import InputError
 
 
 class Metrics:
+    """Writes the metrics of a run, into a file and, on request, for TensorBoard.
+
+    Args:
+        path: the file, metrics.jsonl in the run's folder.
+        tensorboard: also write TensorBoard files, beside it.
+    """
+
     def __init__(self, path: Path, tensorboard: bool = False):
         self.path = path
         self.file = None
         self.tensorboard, self.board = tensorboard, None
 
     def cut(self, step: int) -> int:
-        """Keep rows up to ``step``, and count them; what a killed run wrote behind it will be written again."""
+        """Keep rows up to ``step`` and return their number; rows beyond it will be written again."""
         if self.tensorboard:
             self.board = open_board(self.path.parent / "tensorboard", step)
         kept = [row for row in read_metrics(self.path) if row["step"] <= step] if step else []
@@ -29,14 +36,15 @@ class Metrics:
         self.file = self.path.open("a", encoding="utf-8")
         return len(kept)
 
-    def write(self, row: Mapping[str, Any]) -> None:
+    def write(self, row: StepRow | EvaluationRow) -> None:
         assert self.file is not None, "cut first"
-        self.file.write(json.dumps(row) + "\n")
+        values = to_json(row)
+        self.file.write(json.dumps(values) + "\n")
         self.file.flush()
         if self.board is not None:
-            for key, value in row.items():
+            for key, value in values.items():
                 if isinstance(value, float):
-                    self.board.add_scalar(key, value, row["step"])
+                    self.board.add_scalar(key, value, row.step)
 
     def flush(self) -> None:
         assert self.file is not None, "cut first"
@@ -50,18 +58,18 @@ class Metrics:
 
 
 class NoMetrics:
-    """Of a process that leaves writing to another."""
+    """Writes nothing: for a process that leaves writing to another."""
 
     def cut(self, step: int) -> int:
         return step
 
-    def write(self, row: Mapping[str, Any]) -> None: ...
+    def write(self, row: StepRow | EvaluationRow) -> None: ...
     def flush(self) -> None: ...
     def close(self) -> None: ...
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows; a last line cut off by a crash is left out."""
+    """Return the rows as plain dicts; a last line cut off by a crash is left out."""
     if not path.exists():
         return []
     rows = []
@@ -76,13 +84,21 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def step_rows(folder: Path) -> list[StepRow]:
+    """Return the updates of the run in a folder."""
+    return [from_json(StepRow, row) for row in read_metrics(folder / "metrics.jsonl") if "loss" in row]
+
+
+def evaluation_rows(folder: Path) -> list[EvaluationRow]:
+    """Return the evaluations of the run in a folder."""
+    rows = read_metrics(folder / "metrics.jsonl")
+    return [from_json(EvaluationRow, row) for row in rows if "validation_loss" in row]
+
+
 def dynamics_of(folder: Path) -> list[DynamicsAtStep]:
-    """Read what the rounds did at each evaluation of a run.
+    """Return what the rounds did at each evaluation of the run in a folder.
 
     Rows that do not hold what a trainer writes are left out, as are those of models without rounds.
-
-    Args:
-        folder: the run.
     """
     found = []
     for row in read_metrics(folder / "metrics.jsonl"):
@@ -96,8 +112,9 @@ def dynamics_of(folder: Path) -> list[DynamicsAtStep]:
 
 
 def open_board(folder: Path, step: int) -> Any:
+    """Open TensorBoard's writer, which drops what it wrote beyond ``step``."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise InputError("--tensorboard needs tensorboard (pip install 'boosted-attention[tensorboard]')") from None
+        raise InputError("tensorboard=True needs tensorboard (pip install 'boosted-attention[tensorboard]')") from None
     return SummaryWriter(folder, purge_step=step + 1 if step else None)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
+
+from boosted_attention.train.results import StepRow, ValidationRow
 
 
-class Observer(Protocol):
-    """Who watches: a terminal, a lab, a test."""
+class TrainingObserver(Protocol):
+    """Told how a training goes: a terminal, a lab, a test."""
 
-    def start(self, first: int, total: int) -> None: ...
-    def step(self, row: Mapping[str, Any]) -> None: ...
-    def evaluated(self, row: Mapping[str, Any]) -> None: ...
-    def remark(self, text: str) -> None: ...
+    def start(self, first: int, total: int) -> None:
+        """Steps ``first`` to ``total`` are about to be trained."""
+
+    def step(self, row: StepRow) -> None:
+        """An update was made."""
+
+    def evaluated(self, row: ValidationRow) -> None:
+        """The model was evaluated on the validation split."""
+
+    def remark(self, text: str) -> None:
+        """Something happened that a person should know."""
 
 
 class Unwatched:
-    """Nobody watches."""
+    """An observer that does nothing."""
 
     def start(self, first: int, total: int) -> None: ...
-    def step(self, row: Mapping[str, Any]) -> None: ...
-    def evaluated(self, row: Mapping[str, Any]) -> None: ...
+    def step(self, row: StepRow) -> None: ...
+    def evaluated(self, row: ValidationRow) -> None: ...
     def remark(self, text: str) -> None: ...

@@ -1,6 +1,4 @@
-"""One model trained by several processes under torchrun, applied to it from outside.
-
-    torchrun --nproc-per-node 4 -m boosted_attention train --parallel fsdp
+"""Parallel training: several processes, started by torchrun, that train one model.
 
     ddp    every process holds the model and takes a share of the batch; gradients are averaged
     fsdp   every process also holds only its share of weights, gradients and optimizer state (FSDP2, block by block)
@@ -21,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -31,15 +29,16 @@ from torch.distributed.rendezvous import rendezvous
 from torch.utils.checkpoint import checkpoint
 
 from boosted_attention.attention.selfcheck import usable_dtypes
+from boosted_attention.model.protocols import CausalModel
 from boosted_attention.validation import InputError, require, require_choice
 
-KINDS = ("ddp", "fsdp")
+STRATEGIES = ("ddp", "fsdp")
 LOST = re.compile(r"(closed|reset) by peer|broken pipe|remote process exited|ncclRemoteError|peer .* (died|left)", re.I)
 T = TypeVar("T")
 
 
 class Refused(InputError):  # noqa: N818
-    """Bad input on one process, told to all; the one that met it speaks."""
+    """Bad input on one process, raised on all; ``speaks`` is true on the one that met it."""
 
     def __init__(self, message: str, speaks: bool):
         super().__init__(message)
@@ -48,16 +47,22 @@ class Refused(InputError):  # noqa: N818
 
 @dataclass(frozen=True, kw_only=True)
 class Parallel:
-    """The processes that train one model; by default one alone, to which everything here is nothing."""
+    """The processes that train one model; for one process every method is a no-op.
 
-    kind: str = "ddp"
+    Args:
+        strategy: "ddp" or "fsdp".
+        rank: this process's number.
+        world: number of processes.
+    """
+
+    strategy: str = "ddp"
     rank: int = 0
     world: int = 1
 
     @property
     def shards(self) -> bool:
-        """Whether a process holds a part of the model only."""
-        return self.world > 1 and self.kind == "fsdp"
+        """Whether a process holds only a part of the model."""
+        return self.world > 1 and self.strategy == "fsdp"
 
     @property
     def main(self) -> bool:
@@ -67,7 +72,7 @@ class Parallel:
     # What all processes know and decide together
 
     def agree(self, action: Callable[[], T]) -> T:
-        """Do something on every process; input that one of them refuses is refused by all."""
+        """Call ``action`` on every process; an InputError on one of them is raised on all."""
         try:
             result, problem = action(), None
         except InputError as error:
@@ -81,7 +86,7 @@ class Parallel:
         return result  # type: ignore[return-value]
 
     def gathered(self, value: Any) -> list[Any]:
-        """What every process has, in order of rank."""
+        """Return the values of all processes, in order of rank."""
         if self.world == 1:
             return [value]
         values: list[Any] = [None] * self.world
@@ -89,7 +94,7 @@ class Parallel:
         return values
 
     def sums(self, *values: float) -> list[float]:
-        """Each value added up over the processes, exactly in float64."""
+        """Return each value summed over the processes, in float64."""
         if self.world == 1:
             return list(values)
         held = torch.tensor(values, dtype=torch.float64)
@@ -97,7 +102,7 @@ class Parallel:
         return held.tolist()
 
     def require_same(self, value: Any, differences: Callable[[Any, Any], Sequence[str]]) -> None:
-        """Raise unless every process was given the same configuration."""
+        """Raise InputError unless every process was given the same configuration."""
         found = differences(value, self.gathered(value)[0])
         what = f"process {self.rank} was started with other settings than process 0: {'; '.join(found)}"
         self.agree(lambda: require(not found, what))
@@ -105,25 +110,28 @@ class Parallel:
     # The work of one process
 
     def require_rows(self, batch_size: int) -> None:
+        """Raise InputError unless the batch can be divided evenly over the processes."""
         w = self.world
-        require(batch_size >= w, f"--batch-size {batch_size} gives {w} processes less than a row each; start fewer")
+        require(batch_size >= w, f"batch_size={batch_size} gives {w} processes less than a row each; start fewer")
         low = batch_size // w * w
         require(
-            low == batch_size,
-            f"--batch-size {batch_size} is not divisible by {w} processes; {low} or {low + w} would be",
+            low == batch_size, f"batch_size={batch_size} is not divisible by {w} processes; {low} or {low + w} would be"
         )
 
     def rows(self, batch: Tensor) -> Tensor:
-        """This process's share of a global batch (B, T)."""
+        """Return this process's share of a global batch (B, T)."""
         return batch.chunk(self.world)[self.rank]
 
     def micro_batches(self, accumulate: int) -> int:
-        """How many parts this process's share is computed in: a part is never larger than on one process."""
+        """Return the number of parts of this process's share; a part is never larger than on one process."""
         return -(-accumulate // self.world)
 
     def dealt(self, items: Iterator[T], empty: Callable[[T], T]) -> Iterator[T]:
-        """Every world-th item. All processes get equally many, for forward passes that need all; ``empty`` ones count
-        for nothing."""
+        """Yield every world-th item.
+
+        All processes get equally many, since a sharded forward pass needs all of them; where the items do not come out
+        even, ``empty`` makes one that counts for nothing.
+        """
         group: list[T] = []
         for item in items:
             group.append(item)
@@ -134,13 +142,22 @@ class Parallel:
             yield group[self.rank] if self.rank < len(group) else empty(group[0])
 
     def seed_step(self, seed: int, step: int) -> None:
-        """Dropout of its own for every process and step; a process alone goes on with its random state."""
+        """Give every process and step a dropout of its own; one process alone goes on with its random state."""
         if self.world > 1:
             digest = hashlib.sha256(f"{seed} {step} {self.rank}".encode()).digest()
             torch.manual_seed(int.from_bytes(digest[:7], "big"))
 
-    def distribute(self, model: Any, device: torch.device, *, checkpointing: bool, compiled: bool) -> Trained:
-        """Prepare the model for training on a device, in place; what computes its loss from here on."""
+    def distribute(
+        self, model: CausalModel, device: torch.device, *, checkpointing: bool, compiled: bool
+    ) -> DistributedLoss:
+        """Prepare the model for training on a device, in place, and return its loss as training calls it.
+
+        Args:
+            model: the model, on any device.
+            device: where it is trained.
+            checkpointing: compute the activations of blocks twice instead of keeping them.
+            compiled: compile it with torch.compile.
+        """
         blocks = list(model.blocks())
         if checkpointing:
             for block in blocks:
@@ -148,36 +165,37 @@ class Parallel:
         if not self.shards:
             model.to(device)
         if self.world == 1:
-            return Trained(torch.compile(model.loss) if compiled else model.loss)
+            return DistributedLoss(torch.compile(model.loss) if compiled else model.loss)
         if compiled:
             for block in blocks:
                 block.compile()
         return self._sharded(model, blocks, device) if self.shards else self._replicated(model)
 
-    def _replicated(self, model: Any) -> Trained:
+    def _replicated(self, model: CausalModel) -> DistributedLoss:
         from torch.nn.parallel import DistributedDataParallel
 
         whole = DistributedDataParallel(LossModule(model), gradient_as_bucket_view=True)  # gradients are held once
-        return Trained(whole, lambda last: nullcontext() if last else whole.no_sync(), self.world)
+        return DistributedLoss(whole, lambda last: nullcontext() if last else whole.no_sync(), self.world)
 
-    def _sharded(self, model: Any, blocks: Sequence[nn.Module], device: torch.device) -> Trained:
-        """Block by block, so that a device never has more than one whole block of it; gradients are divided at once."""
+    def _sharded(self, model: CausalModel, blocks: Sequence[nn.Module], device: torch.device) -> DistributedLoss:
+        """Shard block by block, so that a device never holds more than one whole block."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
         mesh = init_device_mesh(device.type, (self.world,))
         for block in blocks:
             fully_shard(block, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-        register_fsdp_forward_method(model, "loss")
-        return Trained(model.loss, scale=self.world)
+        module = cast(nn.Module, model)
+        fully_shard(module, mesh=mesh)
+        register_fsdp_forward_method(module, "loss")
+        return DistributedLoss(model.loss, scale=self.world)
 
     def whole(self, t: Tensor) -> Tensor:
-        """A tensor in one piece, put together from its shards by all processes."""
+        """Return a tensor in one piece, put together from its shards by all processes."""
         return t.full_tensor() if hasattr(t, "full_tensor") else t  # type: ignore[operator]
 
     def like(self, whole: Tensor, p: Tensor) -> Tensor:
-        """A whole tensor divided as ``p`` is."""
+        """Return a whole tensor divided as ``p`` is."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         if not isinstance(p, DTensor):
@@ -186,10 +204,22 @@ class Parallel:
         return distribute_tensor(whole.to(p.device), p.device_mesh, p.placements, src_data_rank=None)
 
 
+def own_part(t: Tensor) -> Tensor:
+    """Return the part of a tensor that lies on this process."""
+    return t.to_local() if hasattr(t, "to_local") else t  # type: ignore[operator]
+
+
 @dataclass(frozen=True)
-class Trained:
-    """``loss`` as it is called in training; its backward belongs into ``synchronised(last)``, where ``last`` says
-    whether the gradients are now complete. They come out averaged: ``scale`` makes a sum of it."""
+class DistributedLoss:
+    """A model's loss as training calls it.
+
+    DDP and FSDP average gradients over ranks; multiply the loss by ``scale`` to get the sum.
+
+    Args:
+        loss: computes the loss of ids and targets.
+        synchronised: context of a backward pass, called with whether it is the update's last one.
+        scale: factor on the loss.
+    """
 
     loss: Callable[..., Tensor]
     synchronised: Callable[[bool], Any] = lambda last: nullcontext()
@@ -197,11 +227,11 @@ class Trained:
 
 
 class LossModule(nn.Module):
-    """A model whose forward pass is its loss, which is what DDP listens to."""
+    """A model whose forward pass is its loss: DDP synchronises gradients of forward passes only."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: CausalModel):
         super().__init__()
-        self.model = model
+        self.model = cast(Any, model)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         return self.model.loss(*args, **kwargs)
@@ -211,15 +241,20 @@ ALONE = Parallel()
 
 
 @contextmanager
-def processes(kind: str, device: str) -> Iterator[tuple[Parallel, str]]:
-    """Join the processes that torchrun started, if it did, and say which device is this one's."""
-    require_choice("--parallel", kind, KINDS)
+def processes(strategy: str, device: str) -> Iterator[tuple[Parallel, str]]:
+    """Join the processes that torchrun started, if it did; yield them and this process's device.
+
+    Args:
+        strategy: "ddp" or "fsdp".
+        device: "cpu", "cuda" or "mps"; with several processes, each takes a GPU of its own.
+    """
+    require_choice("strategy", strategy, STRATEGIES)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         usable_dtypes(device)
         yield ALONE, device
         return
-    require(":" not in device, f"--device {device}: with several processes each takes its own; say --device cuda")
+    require(":" not in device, f"device={device!r}: with several processes each takes its own; give device='cuda'")
     # What is agreed upon travels by gloo, also between GPUs. A restarted job must not meet the addresses of its dead.
     on_gpu = device == "cuda" and torch.cuda.is_available()
     store, rank, _ = next(rendezvous("env://"))
@@ -230,7 +265,7 @@ def processes(kind: str, device: str) -> Iterator[tuple[Parallel, str]]:
         world_size=world,
     )
     try:
-        parallel = Parallel(kind=kind, rank=rank, world=world)
+        parallel = Parallel(strategy=strategy, rank=rank, world=world)
         parallel.agree(lambda: usable_dtypes(device))
         if on_gpu:
             device = f"cuda:{os.environ['LOCAL_RANK']}"
@@ -241,15 +276,15 @@ def processes(kind: str, device: str) -> Iterator[tuple[Parallel, str]]:
 
 
 def attempt() -> int:
-    """How often torchrun has started this job anew after a process died."""
+    """Return how often torchrun has started this job anew after a process died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def job() -> str | None:
-    """torchrun's name for this job, the same in every attempt."""
+    """Return torchrun's name for this job, the same in every attempt; None outside of torchrun."""
     return os.environ.get("TORCHELASTIC_RUN_ID")
 
 
 def another_died(error: BaseException) -> bool:
-    """Whether an error only says that another process is gone, which tells its own story."""
+    """Say whether an error only means that another process has died."""
     return job() is not None and isinstance(error, RuntimeError) and bool(LOST.search(str(error)))

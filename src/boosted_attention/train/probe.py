@@ -1,13 +1,14 @@
-"""The leakage probe: perturb the future, look at the past. A model that passes cannot have seen its targets."""
+"""The leakage probe: change later tokens and compare earlier logits, which must not depend on them."""
 
 from __future__ import annotations
 
 import torch
 
-from boosted_attention.model.language_model import LanguageModel
+from boosted_attention.model.protocols import CausalModel
+from boosted_attention.train.results import LeakageReport
 
-LONGEST = 64  # tokens; enough to cross every mechanism's range and quick on every size
-BOUND = 1e-4  # of the largest logit: kernels on some devices are exact to rounding only
+PROBE_TOKENS = 64  # per row: enough to cross every mechanism's range, and quick on every size
+LEAKAGE_BOUND = 1e-4  # of the largest logit: kernels on some devices are exact to rounding only
 
 
 class LeakageError(RuntimeError):
@@ -15,9 +16,16 @@ class LeakageError(RuntimeError):
 
 
 @torch.no_grad()
-def leakage_probe(model: LanguageModel) -> dict[str, float]:
-    """Change all tokens from the middle on. How far logits before it move, relative to the largest, and after it."""
-    device, length = next(model.parameters()).device, min(model.config.max_len, LONGEST)
+def leakage_probe(model: CausalModel) -> LeakageReport:
+    """Change all tokens from the middle on, and measure how far logits move before and after it.
+
+    Args:
+        model: the model; it is left in the mode it was in, and so is torch's random state.
+
+    Raises:
+        LeakageError: earlier logits moved, so the model sees the tokens it is to predict.
+    """
+    device, length = next(model.parameters()).device, min(model.config.max_len, PROBE_TOKENS)
     draw = torch.Generator().manual_seed(0)  # of its own: the run's random state stays untouched
     ids = torch.randint(model.config.vocab_size, (2, length), generator=draw)
     middle = length // 2
@@ -28,7 +36,7 @@ def leakage_probe(model: LanguageModel) -> dict[str, float]:
     before, after = (model(t.to(device)) for t in (ids, disturbed))
     model.train(was_training)
     moved = (before - after).abs().amax(dim=(0, 2)) / before.abs().max()  # (T,)
-    found = {"past": float(moved[:middle].max()) if middle else 0.0, "future": float(moved[middle:].max())}
-    if not found["past"] <= BOUND:
-        raise LeakageError(f"the future leaks into the past: logits before a changed token move by {found['past']:.1e}")
+    found = LeakageReport(past=float(moved[:middle].max()) if middle else 0.0, future=float(moved[middle:].max()))
+    if not found.past <= LEAKAGE_BOUND:
+        raise LeakageError(f"the future leaks into the past: logits before a changed token move by {found.past:.1e}")
     return found

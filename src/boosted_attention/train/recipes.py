@@ -1,14 +1,17 @@
-"""Recipes by name: model, training and data together."""
+"""Recipes by name: a model, how it is trained, and on which text."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from boosted_attention.data.tokens import DataConfig
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.folder import RunConfig
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import require_choice
+
+LanguageModelRun = RunConfig[LanguageModelConfig]
 
 MINI = RunConfig(model=LanguageModelConfig(), training=TrainingConfig(), data=DataConfig())
 
@@ -46,11 +49,12 @@ GPT = RunConfig(
 )
 
 
-def with_model(recipe: RunConfig, **options) -> RunConfig:
+def with_model(recipe: LanguageModelRun, **options: Any) -> LanguageModelRun:
+    """Return the recipe with some options of its model changed."""
     return replace(recipe, model=replace(recipe.model, **options))
 
 
-RECIPES = {
+RECIPES: dict[str, LanguageModelRun] = {
     "mini": MINI,
     "paper-small": PAPER,
     "paper-small-standard": with_model(PAPER, attention="standard"),
@@ -66,6 +70,11 @@ RECIPES = {
 }
 
 
-def find_recipe(name: str) -> RunConfig:
-    require_choice("--recipe", name, RECIPES)
+def find_recipe(name: str) -> LanguageModelRun:
+    """Return a recipe by its name.
+
+    Args:
+        name: a key of RECIPES, such as "mini" or "gpt-125m".
+    """
+    require_choice("recipe", name, RECIPES)
     return RECIPES[name]

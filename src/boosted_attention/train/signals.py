@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a training after the step it is in, with everything saved."""
+"""SIGTERM and SIGINT: they end a training after the step it is in, with everything saved."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(Exception):  # noqa: N818
-    """A signal asked for the end; the state is saved."""
+    """A signal asked for the end; everything is saved."""
 
     def __init__(self, signal_number: int, step: int):
-        super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}; --resume goes on")
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}; resume=True goes on")
         self.exit_code = 128 + signal_number
 
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], int | None]]:
-    """SIGTERM and SIGINT are remembered instead of ending the process; a second one ends it.
+    """Remember SIGTERM and SIGINT instead of ending the process; a second one ends it.
 
-    Not so under torchrun, which passes on what the processes may have been sent already, and ends them after a while.
+    Yields a function that returns the signal that came first, or None. Under torchrun a second signal does not end the
+    process: torchrun passes on what the process may have been sent already, and ends it after a while by itself.
     """
     received: list[int] = []
 

@@ -21,8 +21,9 @@ from boosted_attention.records import to_json
 from boosted_attention.timing import median_ratios
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.evaluation import evaluate
-from boosted_attention.train.folder import RunConfig, load_run
-from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.folder import load_run
+from boosted_attention.train.metrics import evaluation_rows
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
 from boosted_attention.validation import require
 
@@ -71,7 +72,7 @@ class StepTimes:
 
 def base_folder(model: Mapping[str, str], context: Context) -> str:
     """Folder of the model; the tiny one is made on the spot, the same every time."""
-    from boosted_attention.pretrained.finetune import quietly, weights_hash
+    from boosted_attention.pretrained.folders import quietly, weights_hash
 
     if model != TINY:
         folder = context.settings.model or ""
@@ -141,19 +142,18 @@ def tune_model(
     )
     found = trainer.run(resume=True)
     most = peak_memory()  # before another model is loaded
-    rows = read_metrics(place / "metrics.jsonl")
     other = None
     if watched is not None:
         other = loss_on(
             load_run(place).model, prepare(data_config(base, watched, size["held_out"], context.settings), 0)
         )
     result = FinetuneResult(
-        new=found["test"]["loss"],
+        new=found.tested().loss,
         watched=other,
-        curve=[(row["step"], row["validation_loss"]) for row in rows if "validation_loss" in row],
-        trained_parameters=found["trained_parameters"],
-        parameters=found["parameters"],
-        flops_per_token=found["flops_per_token"],
+        curve=[(row.step, row.validation_loss) for row in evaluation_rows(place)],
+        trained_parameters=found.trained_parameters,
+        parameters=found.parameters,
+        flops_per_token=found.flops_per_token,
         rank=config.model.lora_rank if config.model.train == "lora" else None,
         data=tokens.fingerprint,
         measured=MemoryUse(peak_memory=most),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -22,26 +21,16 @@ from boosted_attention.lab.trials.trial import Context, Finished, Progress, Sett
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.records import from_json, to_json
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.folder import RunConfig, TrainedRun, load_run
-from boosted_attention.train.metrics import dynamics_of, read_metrics
+from boosted_attention.train.folder import TrainedRun, load_run
+from boosted_attention.train.metrics import dynamics_of, evaluation_rows, step_rows
 from boosted_attention.train.observer import Unwatched
+from boosted_attention.train.results import SplitScore, StepRow
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
 from boosted_attention.validation import InputError, require
 
 TIME_TOLERANCE = 0.15  # widths come in steps, and a shared machine is not a stop-watch
 Config = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TestScore:
-    """How the best checkpoint does on the test split."""
-
-    __test__ = False  # no test of pytest's
-
-    loss: float  # nats per token
-    perplexity: float
-    tokens: int
-    bits_per_byte: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +55,7 @@ class Measured:
 class LanguageResult:
     """A trained language model. All but ``measured`` follows from the trial's configuration."""
 
-    test: TestScore
+    test: SplitScore
     best: BestStep
     curve: list[tuple[int, float]]  # (step, validation loss)
     final_validation_loss: float
@@ -105,8 +94,8 @@ class Reporter(Unwatched):
     def start(self, first: int, total: int) -> None:
         self.total = total
 
-    def step(self, row: Mapping[str, Any]) -> None:
-        self.progress(row["step"] / self.total)
+    def step(self, row: StepRow) -> None:
+        self.progress(row.step / self.total)
 
 
 @work("language.train")
@@ -136,23 +125,24 @@ def train_model(context: Context, model: Config, training: Config, data: Config)
         observer=Reporter(context.progress),
     )
     found = trainer.run(resume=True)
-    rows = read_metrics(place / "metrics.jsonl")
-    evaluations = [row for row in rows if "validation_loss" in row]
-    batches = "".join(row["batch"] for row in rows if "batch" in row)
-    best = {key: found["best"][key] for key in ("step", "validation_loss", "validation_perplexity")}
+    evaluations, best = evaluation_rows(place), found.best
+    assert best is not None
+    batches = "".join(row.batch for row in step_rows(place))
     return LanguageResult(
-        test=from_json(TestScore, found["test"]),
-        best=BestStep(**best),
-        curve=[(row["step"], row["validation_loss"]) for row in evaluations],
-        final_validation_loss=evaluations[-1]["validation_loss"],
-        steps=found["steps"],
-        tokens=found["tokens"],
-        parameters=found["parameters"],
-        flops_per_token=found["flops_per_token"],
-        data=found["data"],
+        test=found.tested(),
+        best=BestStep(
+            step=best.step, validation_loss=best.validation_loss, validation_perplexity=best.validation_perplexity
+        ),
+        curve=[(row.step, row.validation_loss) for row in evaluations],
+        final_validation_loss=evaluations[-1].validation_loss,
+        steps=found.steps,
+        tokens=found.tokens,
+        parameters=found.parameters,
+        flops_per_token=found.flops_per_token,
+        data=found.data,
         order=hashlib.sha256(batches.encode()).hexdigest()[:16],
         measured=Measured(
-            device=settings.device, seconds=found["seconds"], curve_seconds=[row["seconds"] for row in evaluations]
+            device=settings.device, seconds=found.seconds, curve_seconds=[row.seconds for row in evaluations]
         ),
     )
 
@@ -222,10 +212,10 @@ def analyse_models(
     tokens: TokenData = prepare(data_config(model["data"], context.settings), mine.config.model.vocab_size)
     rows = draw_rows(tokens.splits["test"], mine.config.model.max_len, sequences)
     found = examine(
-        mine.model,
+        mine.module,
         rows,
         mine.tokenizer.vocabulary(),
-        against=theirs.model,
+        against=theirs.module,
         pairs=pairs,
         with_explorer=with_explorer,
         progress=context.progress,

@@ -13,7 +13,7 @@ from boosted_attention.retrieval.models import RetrievalModel
 from boosted_attention.retrieval.routing import FEATURES, Routers, score_routes
 from boosted_attention.retrieval.scoring import score_baselines, score_trained
 from boosted_attention.retrieval.task import RetrievalTask
-from boosted_attention.retrieval.training import Training, train
+from boosted_attention.retrieval.training import RetrievalTraining, train
 
 Config = dict[str, Any]
 
@@ -33,7 +33,7 @@ def train_models(
     layers = train(
         lambda _: the_model.build(the_task.d),
         the_task,
-        Training(**training),
+        RetrievalTraining(**training),
         seeds,
         progress=lambda f: context.progress(0.95 * f),
     )
@@ -50,7 +50,7 @@ def routing(context: Context, *, task: Config, training: Config, seeds: Sequence
 
     The result is {features: {seed: RoutingResult}}.
     """
-    the_task, the_training = RetrievalTask(**task), Training(**training)
+    the_task, the_training = RetrievalTask(**task), RetrievalTraining(**training)
     build = RetrievalModel().build
     trained = train(
         lambda _: build(the_task.d), the_task, the_training, seeds, progress=lambda f: context.progress(0.2 * f)

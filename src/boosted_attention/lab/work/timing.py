@@ -10,6 +10,8 @@ import torch
 from boosted_attention.lab.trials.trial import Context, Progress, work
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.timing import interleaved, median_ratios
+from boosted_attention.train.config import TrainingConfig
+from boosted_attention.train.optim import TrainingOptimizer
 
 
 @work("language.time")
@@ -40,12 +42,12 @@ def training_step(config: Any, batch_size: int) -> Callable[[], None]:
     """A function that makes one update of a fresh model on random tokens."""
     torch.manual_seed(0)
     model = config.build()
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], fused=True)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    optimizer = TrainingOptimizer(TrainingConfig(), trained)
     ids = torch.randint(config.vocab_size, (batch_size, config.max_len))  # (B, T)
 
     def step() -> None:
         model.loss(ids, ids).backward()
         optimizer.step()
-        optimizer.zero_grad()
 
     return step

@@ -14,7 +14,7 @@ from boosted_attention.records import from_json
 from boosted_attention.retrieval.models import RetrievalModel
 from boosted_attention.retrieval.scoring import Baselines, RetrievalResult
 from boosted_attention.retrieval.task import RetrievalTask, Score
-from boosted_attention.retrieval.training import Training
+from boosted_attention.retrieval.training import RetrievalTraining
 
 Configuration = tuple[int, int, float]  # dimension, patterns, noise
 SIX: list[Configuration] = [(d, k, sigma) for d, k in ((16, 4), (32, 8), (64, 16)) for sigma in (0.5, 0.8)]  # Table 2
@@ -75,7 +75,7 @@ def training_trial(
         config={
             "task": asdict(RetrievalTask(**the_task)),
             "model": asdict(RetrievalModel(**model)),
-            "training": asdict(Training(steps=steps, lr=lr)),
+            "training": asdict(RetrievalTraining(steps=steps, lr=lr)),
             "seeds": list(range(seeds)),
             "test_size": preset.test_size,
         },

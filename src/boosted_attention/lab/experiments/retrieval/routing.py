@@ -15,7 +15,7 @@ from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.records import from_json
 from boosted_attention.retrieval.routing import RoutingResult
 from boosted_attention.retrieval.task import RetrievalTask
-from boosted_attention.retrieval.training import Training
+from boosted_attention.retrieval.training import RetrievalTraining
 
 TITLE = "Routing between one step and the converged answer, by what the gate sees (Section 5)"
 SEES = {
@@ -33,7 +33,7 @@ ITERATED_OVER_CHANCE = Quantity("one-step attention, iterated - chance")
 def trials(preset: Preset) -> list[Trial]:
     config = {
         "task": asdict(RetrievalTask(**MAIN)),
-        "training": asdict(Training(steps=preset.steps)),
+        "training": asdict(RetrievalTraining(steps=preset.steps)),
         "seeds": list(range(preset.seeds)),
         "test_size": preset.test_size,
     }

@@ -1,38 +1,36 @@
-"""How much memory a model needs, counted on tensors that have shapes but no storage.
+"""Memory of training and decoding, counted on tensors that have shapes but no storage.
 
 Activations are what autograd really keeps for the backward pass of one training step, found by running that step on
-fake tensors; nothing is modelled that could go out of date.
+fake tensors; there is no formula beside the model that could go out of date.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from boosted_attention.attention.cache import KVCache
+from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.model.loss import bytes_of_chunk
-
-if TYPE_CHECKING:
-    from boosted_attention.model.config import LanguageModelConfig
-    from boosted_attention.model.language_model import LanguageModel
+from boosted_attention.train.optim import state_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
-    """Bytes: training holds weights, gradients, optimizer and activations; decoding weights and cache."""
+class TrainingMemory:
+    """Bytes: training holds weights, gradients, optimizer and activations; decoding holds weights and cache."""
 
     weights: int
     gradients: int
-    optimizer: int  # AdamW: two numbers per weight
+    optimizer: int  # the state of the default optimizer
     activations: int  # kept for the backward pass, beyond the weights
-    between_blocks: int  # of them, those outside of blocks, and each block's input: kept where blocks are recomputed
-    largest_block: int  # of them, those of one block: there while it is recomputed
-    logits: int  # of the loss's chunk, and their gradients: there at the end of the forward pass
-    cache_of_rounds: tuple[int, ...]  # keys and values of each round, for this batch and length
+    between_blocks: int  # those outside of blocks, and each block's input: kept where blocks are recomputed
+    largest_block: int  # of them, those of the largest block: held while it is recomputed
+    logits: int  # of the loss's chunk, and their gradients: held at the end of the forward pass
+    cache_of_rounds: tuple[int, ...]  # keys and values of each round in decoding, for this batch and length
 
     @property
     def cache(self) -> int:
@@ -48,13 +46,26 @@ class Memory:
 
 
 def estimate_memory(
-    config: LanguageModelConfig, batch_size: int, length: int, precision: torch.dtype = torch.float32
-) -> Memory:
-    """In float32 or float64; with bfloat16, activations and cache of autocast and the rest in float32."""
+    config: LanguageModelConfig,
+    batch_size: int = 1,
+    length: int | None = None,
+    *,
+    precision: torch.dtype = torch.float32,
+) -> TrainingMemory:
+    """Count the bytes of one training step, and of decoding, without allocating them.
+
+    Args:
+        config: the model.
+        batch_size: rows of the step.
+        length: tokens per row; the model's max_len by default.
+        precision: float32 or float64; bfloat16 means autocast, with weights and optimizer in float32.
+    """
+    length = length or config.max_len
     half = precision == torch.bfloat16
     with FakeTensorMode(allow_non_fake_inputs=True), torch.autocast("cpu", torch.bfloat16, enabled=half):
         model = built_in(torch.float32 if half else precision, config)
         weights = sum(size(p) for p in model.parameters())
+        optimizer = state_bytes(model.named_parameters())
         own = {p.untyped_storage()._cdata for p in model.parameters()}
         ids = torch.zeros(batch_size, length, dtype=torch.long)
         kept: dict[int, Tensor] = {}  # by storage: what is saved twice is held once
@@ -90,10 +101,10 @@ def estimate_memory(
             m = int(name.lstrip("abcdefghijklmnopqrstuvwxyz") or 0)
             slots[m] = slots.get(m, 0) + size(t)
     everything = sum(sizes.values())
-    return Memory(
+    return TrainingMemory(
         weights=weights,
         gradients=weights,
-        optimizer=2 * weights,
+        optimizer=optimizer,
         activations=everything,
         between_blocks=everything - sum(of_blocks) + inputs,
         largest_block=max(of_blocks),
@@ -103,7 +114,7 @@ def estimate_memory(
 
 
 def built_in(dtype: torch.dtype, config: LanguageModelConfig) -> LanguageModel:
-    """A model of this dtype from the start: tensors without storage cannot be exchanged for others."""
+    """Build a model in this dtype from the start: tensors without storage cannot be exchanged for others."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

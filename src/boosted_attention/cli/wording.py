@@ -1,0 +1,79 @@
+"""Messages of the library in the words of the command line.
+
+The library names its arguments as Python does: ``batch_size=3 is not divisible by 2 processes``, ``resume=True
+continues it``, ``a smaller lr= may help``. For a user of the command line, arguments that are options of the command
+become ``--batch-size 3``, ``--resume`` and ``--lr``; positional ones become ``OUT notes``. Everything else stays.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, get_origin, get_type_hints
+
+import tyro
+
+# A name that no other word touches, and its value: a Python string, a bracketed list, plain text, or nothing.
+ASSIGNMENT = re.compile(
+    r"""(?<![\w.\-])(?P<name>[a-z][a-z0-9_]*)=
+        (?P<value>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\[[^\]]*\]|\([^)]*\)|[^\s'"\[(;,]*[^\s'"\[(;,:.)]|)""",
+    re.VERBOSE,
+)
+
+
+class Wording:
+    """Turns a message of the library into the words of one command.
+
+    Args:
+        run: the command's function, whose signature gives its options.
+        renamed: names of the library for which the command has others, such as {"folder": "out"}.
+    """
+
+    def __init__(self, run: Callable[..., Any], renamed: Mapping[str, str] | None = None):
+        self.renamed = dict(renamed or {})
+        self.options: set[str] = set()
+        self.positional: set[str] = set()
+        hints = get_type_hints(run, include_extras=True)
+        for name, parameter in inspect.signature(run).parameters.items():
+            hint = hints.get(name)
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                self.positional.add(name)
+            elif (options := omitted_prefix(hint)) is not None:
+                self.options |= options
+            else:
+                self.options.add(name)
+
+    def __call__(self, message: str) -> str:
+        """Return the message with the command's options in place of arguments."""
+        return ASSIGNMENT.sub(self._reworded, message)
+
+    def _reworded(self, found: re.Match[str]) -> str:
+        name = self.renamed.get(found["name"], found["name"])
+        value = plain(found["value"])
+        if name in self.positional:
+            return " ".join(filter(None, (name.upper(), value)))
+        if name not in self.options:
+            return found[0]
+        flag = name.replace("_", "-")
+        if value in ("True", "False"):
+            return f"--{flag}" if value == "True" else f"--no-{flag}"
+        return " ".join(filter(None, (f"--{flag}", value)))
+
+
+def omitted_prefix(hint: Any) -> set[str] | None:
+    """Return the fields of a dataclass whose options stand without its name before them; None for other options."""
+    marked = tyro.conf.OmitArgPrefixes in getattr(hint, "__metadata__", ())
+    kind = getattr(hint, "__origin__", hint) if marked else None
+    kind = get_origin(kind) or kind
+    return {f.name for f in fields(kind)} if is_dataclass(kind) else None
+
+
+def plain(value: str) -> str:
+    """Return a value as one types it in a shell: without quotes, unless something in it needs them."""
+    if value[:1] not in ("'", '"'):
+        return value
+    return shlex.quote(ast.literal_eval(value))

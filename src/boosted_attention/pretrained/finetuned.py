@@ -1,0 +1,126 @@
+"""FinetunedModel: a pretrained model as the trainer, evaluation and analysis know models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
+from boosted_attention.model.protocols import ModelConfig
+from boosted_attention.pretrained.places import decoder_layers
+from boosted_attention.validation import require_choice
+
+
+class FinetunedModel(nn.Module):
+    """A causal model of transformers that fulfils ``CausalModel``; its ``state_dict`` holds trained parameters alone.
+
+    Args:
+        model: a model of transformers, or one with peft's adapters, in which what is not to be trained is frozen.
+        config: what it was made from.
+    """
+
+    def __init__(self, model: Any, config: ModelConfig):
+        super().__init__()
+        self.config = config
+        self.model = model
+        self._linear_head: bool | None = None
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the decoder layers, as parallel training divides the model."""
+        return decoder_layers(self.model)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.model(ids, use_cache=False).logits
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        """Return what the vocabulary projection sees, (B, T) -> (B, T, D)."""
+        inner = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        return inner.base_model(ids, use_cache=False).last_hidden_state
+
+    def loss(
+        self, ids: Tensor, targets: Tensor, attention_mask: Tensor | None = None, *, reduction: str = "mean"
+    ) -> Tensor:
+        """Return the cross-entropy as ``LanguageModel.loss`` does: in chunks, without ever holding all logits."""
+        require_choice("reduction", reduction, ("mean", "sum", "none"))
+        assert attention_mask is None, "rows of running text have no padding"
+        if not self.linear_head(ids[:1, :2]):
+            return nn.functional.cross_entropy(
+                self(ids).float().transpose(1, 2), targets, ignore_index=IGNORED, reduction=reduction
+            )
+        projection = self.model.get_output_embeddings().weight
+        hidden = self.hidden(ids)
+        if reduction == "none":
+            return token_losses(hidden, projection, targets)
+        return chunked_loss(hidden, projection, targets, reduction)
+
+    @torch.no_grad()
+    def linear_head(self, ids: Tensor) -> bool:
+        """Say whether logits are hidden states times a matrix; some models add a bias, or scale or cap them."""
+        head = self.model.get_output_embeddings()
+        capped = getattr(self.model.config.get_text_config(), "final_logit_softcapping", None)
+        if getattr(head, "bias", None) is not None or capped:
+            return False  # however little they do now, they may be trained to do more
+        if self._linear_head is None:
+            was_training = self.training
+            self.eval()
+            product = self.hidden(ids) @ self.model.get_output_embeddings().weight.T
+            self._linear_head = torch.allclose(product, self(ids), rtol=1e-3, atol=1e-3)
+            self.train(was_training)
+        return self._linear_head
+
+    def whole(self) -> PreTrainedModel:
+        """Return the model of transformers itself, with adapters merged into it."""
+        return self.model.merge_and_unload() if hasattr(self.model, "merge_and_unload") else self.model
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """Return the parameters that are trained, by name."""
+        return {name: p for name, p in self.named_parameters() if p.requires_grad}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return {name: p.detach() for name, p in self.trained().items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        wanted = self.trained()
+        differing = sorted(wanted.keys() ^ state_dict.keys())
+        if differing:
+            raise RuntimeError(f"the trained parameters differ: {differing[0]}")
+        with torch.no_grad():
+            for name, p in wanted.items():
+                p.copy_(state_dict[name])
+
+    def generate(self, ids: Tensor, max_new_tokens: int, **options: Any) -> Tensor:
+        """Continue ids (B, T), with the options of ``LanguageModel.generate``."""
+        stream: Callable[[Tensor], None] | None = options.pop("stream", None)
+        temperature, seed = options.pop("temperature", 0.0), options.pop("seed", None)
+        given = {name: options[name] for name in ("top_k", "top_p") if options.get(name) is not None}
+        if seed is not None:
+            torch.manual_seed(seed)
+        if temperature > 0:
+            given |= {"do_sample": True, "temperature": temperature}
+        return self.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_new_tokens,
+            pad_token_id=0,
+            eos_token_id=options.get("stop"),
+            streamer=None if stream is None else Streamer(stream),
+            **{"do_sample": False, **given},
+        )
+
+
+class Streamer:
+    """Tells each new token; transformers streams the prompt first, which is left out."""
+
+    def __init__(self, tell: Callable[[Tensor], None]):
+        self.tell, self.begun = tell, False
+
+    def put(self, tokens: Tensor) -> None:
+        if self.begun:
+            self.tell(tokens)
+        self.begun = True
+
+    def end(self) -> None: ...

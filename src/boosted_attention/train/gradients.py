@@ -1,0 +1,33 @@
+"""Gradients of one update, accumulated over micro-batches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from boosted_attention.train.evaluation import autocast
+from boosted_attention.train.parallel import DistributedLoss
+
+
+def accumulate_gradients(
+    distributed: DistributedLoss, ids: Tensor, targets: Tensor, counted: int, parts: int, precision: str = "float32"
+) -> float:
+    """Add the gradients of a batch to the parameters, and return the batch's share of the loss.
+
+    Args:
+        distributed: the model's loss, as it is called in training.
+        ids: this process's rows, (B, T).
+        targets: the tokens to predict, (B, T), -100 = ignored.
+        counted: targets that count in the whole batch, over all processes; the loss is divided by it.
+        parts: micro-batches the rows are computed in.
+        precision: "bfloat16" computes under autocast.
+    """
+    total = torch.zeros((), dtype=torch.float64)
+    pieces = list(zip(ids.chunk(parts), targets.chunk(parts), strict=True))
+    for i, (some_ids, some_targets) in enumerate(pieces):
+        with distributed.synchronised(i == len(pieces) - 1):
+            with autocast(ids.device, precision):
+                share = distributed.loss(some_ids, some_targets, reduction="sum") / counted
+            (share * distributed.scale).backward()
+        total += share.detach().double().cpu()
+    return float(total)

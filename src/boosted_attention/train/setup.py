@@ -1,0 +1,65 @@
+"""TrainingSetup: the parts of a training run, checked against each other before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from boosted_attention.data.batches import Batches
+from boosted_attention.data.tokens import TokenData
+from boosted_attention.model.protocols import ModelConfig
+from boosted_attention.train.observer import TrainingObserver, Unwatched
+from boosted_attention.train.parallel import ALONE, Parallel
+from boosted_attention.train.run_config import RunConfig
+from boosted_attention.validation import require
+
+
+@dataclass(kw_only=True)
+class TrainingSetup:
+    """What a run is made of and how it is carried out.
+
+    Only ``config`` and ``data`` decide what comes out. The other arguments decide what is lost when a run is killed,
+    how much memory it takes and who shares the work: a run may be resumed with others.
+
+    Args:
+        folder: the run's folder.
+        config: model, training and data.
+        data: the tokens of ``config.data``.
+        device: where the model is trained, such as "cpu" or "cuda".
+        checkpoint_every: steps between checkpoints; 0 writes one at the end only.
+        tensorboard: also write TensorBoard files.
+        checkpoint_activations: compute activations twice instead of keeping them.
+        observer: told of every step, evaluation and remark.
+        parallel: the processes that share the work.
+    """
+
+    folder: Path
+    config: RunConfig[ModelConfig]
+    data: TokenData
+    device: str = "cpu"
+    checkpoint_every: int = 200
+    tensorboard: bool = False
+    checkpoint_activations: bool = False
+    observer: TrainingObserver = field(default_factory=Unwatched)
+    parallel: Parallel = ALONE
+
+    def __post_init__(self) -> None:
+        self.training = self.config.training
+        require(
+            self.data.tokenizer.vocab_size == self.config.model.vocab_size,
+            f"the tokenizer has {self.data.tokenizer.vocab_size} tokens, the model vocab_size="
+            f"{self.config.model.vocab_size}",
+        )
+        self.batches = Batches(
+            self.data.splits["train"],
+            layout=self.training.layout,
+            batch_size=self.training.batch_size,
+            length=self.config.model.max_len,
+            seed=self.training.seed,
+        )
+        for split in ("validation", "test"):
+            need = 2 if self.training.protocol == "full" else self.training.batch_size * self.config.model.max_len
+            have = len(self.data.splits[split])
+            require(have >= need, f"the {split} split has {have} tokens; evaluation needs at least {need}")
+        self.parallel.require_rows(self.training.batch_size)
+        self.total = self.training.total_steps(self.batches.steps_per_epoch)
