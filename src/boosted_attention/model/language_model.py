@@ -123,12 +123,12 @@ class LanguageModel(nn.Module):
         """
         return functional.linear(self.hidden(ids, mask, cache), self.projection)
 
-    def loss(self, ids: Tensor, targets: Tensor, mask: Tensor | None = None, *, reduction: str = "mean") -> Tensor:
+    def loss(self, ids: Tensor, targets: Tensor, attention_mask: Tensor | None = None, *, reduction: str = "mean") -> Tensor:
         """Cross-entropy of targets (B, T), -100 = ignored: "mean" over the rest, "sum", or "none" (no gradients)."""
         require_choice("reduction", reduction, ("mean", "sum", "none"))
         if targets.shape != ids.shape:
             raise ValueError(f"targets has shape {tuple(targets.shape)}, ids {tuple(ids.shape)}; expected the same")
-        hidden = self.hidden(ids, mask)
+        hidden = self.hidden(ids, attention_mask)
         if reduction == "none":
             return token_losses(hidden, self.projection, targets)
         return chunked_loss(hidden, self.projection, targets, reduction)
