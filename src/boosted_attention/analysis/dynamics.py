@@ -32,8 +32,8 @@ class DynamicsStudy:
                     continue  # one round of heads that are not as wide as x together
                 left = (x - r.estimate).norm(dim=-1) / x.norm(dim=-1)  # (B, T)
                 cosine = nn.functional.cosine_similarity(r.correction, r.residual, dim=-1)  # (B, T)
-                gate = torch.ones_like(left) if r.gate is None else r.gate.mean(dim=-1) if r.gate.ndim else r.gate
-                both = torch.stack([left, cosine, gate.expand_as(left)], dim=-1).flatten(0, 1)  # (B*T, 3)
+                gate = torch.ones_like(left) if r.gate is None else r.gate.mean(dim=-1)  # (B, T)
+                both = torch.stack([left, cosine, gate], dim=-1).flatten(0, 1)  # (B*T, 3)
                 self.found.setdefault((layer, m), Mean()).add(both)
 
     def result(self) -> list[dict[str, Any]]:

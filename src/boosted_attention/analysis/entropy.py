@@ -43,7 +43,7 @@ class EntropyStudy:
                 self.heads.setdefault((layer, m), Mean()).add(h.transpose(1, 2).flatten(0, 1))
                 top = math.log(max(2, self.length))
                 self.histograms.setdefault((layer, m), Histogram(0.0, top, BINS)).add(h)
-                if r.gate is not None and r.gate.ndim:
+                if r.gate is not None and r.gate.shape[-1] > 1:  # a gate that all dimensions share need not vary
                     both = torch.stack([-h.mean(dim=1), r.gate.float().mean(dim=-1)])  # (2, B, T)
                     self.pairs.setdefault((layer, m), []).append(both.flatten(1).cpu().numpy())
 

@@ -41,7 +41,7 @@ def one(model: nn.Module, row: Tensor, vocabulary: Sequence[str]) -> dict[str, A
     for trace in traces.values():
         rounds = []
         for r in trace.rounds:
-            gate = None if r.gate is None else r.gate[0].mean(dim=-1) if r.gate.ndim else r.gate.expand(len(losses))
+            gate = None if r.gate is None else r.gate[0].mean(dim=-1)  # (T,)
             rounds.append(
                 {
                     "attention": pack(r.weights[0].float().mean(dim=0)),

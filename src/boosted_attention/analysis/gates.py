@@ -32,8 +32,7 @@ class GateStudy:
         for layer, trace in enumerate(traces):
             for m, r in enumerate(trace.rounds[1:], start=1):
                 assert r.gate is not None
-                gate = r.gate if r.gate.ndim else r.gate.expand(*ids.shape, 1)  # a scalar gate has one dimension
-                self.found.setdefault((layer, m), OneGate(self.vocab_size)).add(ids, gate)
+                self.found.setdefault((layer, m), OneGate(self.vocab_size)).add(ids, r.gate)
 
     def result(self) -> list[dict[str, Any]]:
         return [{"layer": layer, "round": m, **gate.result()} for (layer, m), gate in sorted(self.found.items())]

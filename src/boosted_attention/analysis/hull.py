@@ -66,7 +66,7 @@ def head_space_layers(model: nn.Module) -> list[AttentionLayer]:
             "it is defined in head space only (space='heads')",
         )
         require(
-            layer.config.learner == "softmax",
+            set(layer.config.learners) == {"softmax"},
             f"hull distance: {name} has learner={layer.config.learner!r}, whose outputs are no averages of values; "
             "it is defined for learner='softmax'",
         )
@@ -93,7 +93,7 @@ def head_outputs(
     for r in rounds[1:]:
         assert r.gate is not None
         later, corrections = average(r, row, head)
-        gate = r.gate[row, :, head * d : (head + 1) * d].cpu().double().numpy() if r.gate.ndim else float(r.gate)
+        gate = r.gate.expand_as(r.correction)[row, :, head * d : (head + 1) * d].cpu().double().numpy()  # (T, dh)
         output = output + gate * (later @ corrections)
     noise = draw.standard_normal(first.shape)
     size = np.linalg.norm(output - first, axis=1, keepdims=True) / np.linalg.norm(noise, axis=1, keepdims=True)

@@ -1,6 +1,6 @@
-"""Checks any layer can be put to, on any device: parity with the oracle, causality, cached decoding.
+"""Checks of any layer on any device: parity with the oracle, causality, cached decoding.
 
-The tests and ``boosted-attention check`` share them, so a user's machine is held to what the tests hold.
+The tests and ``boosted-attention check`` share them, so that a user's machine is held to what the tests demand.
 
 **The error bound.** A fast path in some dtype may differ from the float64 oracle by at most twice what the plain
 formula in that same dtype differs, plus 4 ulp of the tensor's largest entry; on average by 1.5 times plus 1 ulp. One

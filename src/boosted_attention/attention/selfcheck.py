@@ -1,4 +1,4 @@
-"""One catalog entry put to every check, on a device of the user's."""
+"""Every check of ``checks.py`` for one catalog entry, on a device that the user chooses."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class LayerReport:
 
 
 def usable_dtypes(device: str) -> list[torch.dtype]:
-    """The dtypes of the check that the device has; ValueError if there is no such device here."""
+    """Return the dtypes of the check that the device has; raise InputError if there is no such device here."""
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise InputError(f"--device {device!r} cannot be used: {reason}") from None
+        raise InputError(f"device={device!r} cannot be used: {reason}") from None
     dtypes = []
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         try:
@@ -54,7 +54,7 @@ def usable_dtypes(device: str) -> list[torch.dtype]:
         except (RuntimeError, TypeError):
             continue
         dtypes.append(dtype)
-    require(bool(dtypes), f"--device {device!r} has none of float64, float32, bfloat16")
+    require(bool(dtypes), f"device={device!r} has none of float64, float32, bfloat16")
     return dtypes
 
 

@@ -1,4 +1,4 @@
-"""One switch: run a model with some of its correction rounds left out, as if their gates were shut.
+"""The switch ``disable_rounds``: run a model without some of its correction rounds, as if their gates were shut.
 
 with disable_rounds(model):                       # no corrections anywhere: the first estimates alone
     ...
@@ -11,22 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from torch import nn
-
-from boosted_attention.attention.trace import traced_layers
+from boosted_attention.attention.trace import ModuleTree, traced_layers
 from boosted_attention.validation import is_count, nearest, require
 
 
 @contextmanager
 def disable_rounds(
-    model: nn.Module,
+    model: ModuleTree,
     *,
     layers: Iterable[int | str] | int | str | None = None,
     rounds: Iterable[int] | int | None = None,
 ) -> Iterator[None]:
     """Leave out correction rounds inside the block.
 
-    Traces then hold the rounds that ran, counted anew.
+    Traces then hold the rounds that ran, numbered from 0.
 
     Args:
         model: any module that contains attention layers of boosted_attention.

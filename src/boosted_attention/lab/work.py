@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.trace import capture
@@ -62,10 +63,15 @@ def _rounds(layer: AttentionLayer, task: RetrievalTask) -> list[Config]:
                 "to_query": float((x - estimate).norm(dim=-1).mean()),
                 "to_pattern": float((target - estimate).norm(dim=-1).mean()),
                 "cosine": float(torch.cosine_similarity(c, r, dim=-1).mean()),
-                "gate": None if trace.gate is None else float(trace.gate.mean()),
+                "gate": None if trace.gate is None else mean_gate(trace.gate),
             }
         )
     return rows
+
+
+def mean_gate(gate: Tensor) -> float:
+    """Mean of a gate (1, T, D); one that all share, (1, T, 1), is its own mean, which a sum of copies would round."""
+    return float(gate.mean() if gate.shape[-1] > 1 else gate[0, 0, 0])
 
 
 def routing(progress: Progress, *, task: Config, training: Config, seeds: Sequence[int], test_size: int) -> Config:

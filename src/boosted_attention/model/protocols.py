@@ -51,7 +51,7 @@ class ModelConfig(Protocol):
 class CausalModel(Protocol):
     """A decoder language model: what a training run, an evaluation or an analysis calls.
 
-    Every ``nn.Module`` has the methods below ``generate``; a model adds ``config``, ``blocks``, ``loss`` and ``generate``.
+    Every ``nn.Module`` has the methods below ``generate``; a model adds the others.
     """
 
     training: bool

@@ -149,7 +149,9 @@ class FinetunedModel(nn.Module):
         inner = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         return inner.base_model(ids, use_cache=False).last_hidden_state
 
-    def loss(self, ids: Tensor, targets: Tensor, attention_mask: Tensor | None = None, *, reduction: str = "mean") -> Tensor:
+    def loss(
+        self, ids: Tensor, targets: Tensor, attention_mask: Tensor | None = None, *, reduction: str = "mean"
+    ) -> Tensor:
         """As ``LanguageModel.loss``: in chunks, without ever holding the logits."""
         require_choice("reduction", reduction, ("mean", "sum", "none"))
         assert attention_mask is None, "rows of running text have no padding"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from boosted_attention.attention.hopfield import HopfieldAttention
+from boosted_attention.attention.learners.hopfield import HopfieldAttention
 from boosted_attention.retrieval.predictors import identity_layer
 from boosted_attention.retrieval.task import RetrievalTask
 from boosted_attention.retrieval.training import evaluate, seeded
@@ -15,7 +15,7 @@ def iterated(task: RetrievalTask, beta: float, n_steps: int, *, init: str, seed:
     """Retrieval of n_steps at inverse temperature beta: identity projections, or a default initialisation."""
 
     def make() -> HopfieldAttention:
-        return HopfieldAttention(task.d, 1, n_steps=n_steps, tol=1e-7, temperature=beta, out=False, bias=False)
+        return HopfieldAttention(task.d, 1, n_steps=n_steps, tol=1e-7, scale=beta, out_proj=False, bias=False)
 
     layer = seeded(make, seed)
     assert isinstance(layer, HopfieldAttention)

@@ -102,7 +102,7 @@ def load_run(folder: Path, which: str = "best", device: str | torch.device = "cp
         folder.is_dir(),
         f"{folder} is not a run folder"
         + (
-            ": pickles are never loaded (LanguageModel.from_original imports the original code's)"
+            ": pickles are never loaded (boosted_attention.load_original reads the original code's)"
             if folder.is_file()
             else ""
         ),
