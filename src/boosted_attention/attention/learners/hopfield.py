@@ -61,8 +61,8 @@ def require_square_state(options: LayerOptions, index: int) -> None:
 
 
 def require_tolerance(tol: object) -> None:
-    """Raise InputError unless ``tol`` is a number of at least 0."""
-    require(is_number(tol) and tol >= 0, f"tol={tol!r} must be a number of at least 0")
+    """Raise InputError unless ``tol`` is a number that is not negative."""
+    require(is_number(tol) and tol >= 0, f"tol={tol} must not be negative")
 
 
 def iterated_flops(learner: SoftmaxLearner, n_keys: int, n_steps: int) -> int:
