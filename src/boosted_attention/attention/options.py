@@ -216,10 +216,11 @@ def described() -> tuple[dict[str, str], dict[str, Any]]:
     return field_texts(LayerOptions), get_type_hints(LayerOptions)
 
 
-def help_lines(without: Collection[str] = ()) -> list[str]:
+def help_lines(preset: Mapping[str, Any] | None = None, without: Collection[str] = ()) -> list[str]:
     """Return the options as lines of help, "name=default: text".
 
     Args:
+        preset: defaults that differ from those of ``LayerOptions``.
         without: options to leave out, such as those that a model sets itself.
     """
-    return [str(option) for option in layer_options() if option.name not in without]
+    return [str(option) for option in layer_options(preset) if option.name not in without]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from boosted_attention.attention.options import LAYER_PRESETS, help_lines
 from boosted_attention.data.tokens import DataConfig
-from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.config import SET_BY_MODEL, LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import RunConfig
 from boosted_attention.train.recipes import RECIPES, find_recipe
@@ -65,7 +66,8 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
             tensorboard: also write TensorBoard files.
             parallel: how processes of torchrun share the model: ddp (each holds it) or fsdp (each holds a share).
             checkpoint_activations: compute activations twice instead of keeping them.
-            attention_options: options of the attention layer, such as n_rounds=3 gate=scalar.
+            attention_options: options of the attention layer, such as n_rounds=3 gate=scalar; for boosted attention:
+                {options}
         """
         of_layer = {**model.attention_options, **dict(map(parse_option, attention_options))}
         config = RunConfig(model=replace(model, attention_options=of_layer), training=training, data=absolute(data))
@@ -80,7 +82,9 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         return train(config, out or default_folder(recipe, config), options)
 
     assert run.__doc__ is not None
-    run.__doc__ = run.__doc__.replace("{recipes}", ", ".join(RECIPES))
+    lines = help_lines(LAYER_PRESETS["BoostedAttention"], without=SET_BY_MODEL)
+    layer_options = ("\n" + 16 * " ").join(lines)
+    run.__doc__ = run.__doc__.replace("{recipes}", ", ".join(RECIPES)).replace("{options}", layer_options)
     return run
 
 
