@@ -30,7 +30,7 @@ class LayerCache:
     def __init__(self, max_len: int | None = None):
         self.max_len = max_len
         self.length = 0
-        self.owner: Hashable = None  # the layer that fills it, and its rounds left out
+        self.owner: Hashable = None  # the layer that fills it, and its disabled rounds
         self.slots: dict[Slot, Tensor] = {}
 
     @property

@@ -35,7 +35,7 @@ P = ParamSpec("P")
 
 
 def takes(options: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Give a method the arguments of ``options`` in the eyes of a type checker; nothing changes at run time."""
+    """Tell type checkers that a method takes the arguments of ``options``; nothing changes at run time."""
     return lambda method: method
 
 
@@ -119,7 +119,7 @@ class AttentionLayer(Traced):
         cache: KVCache | LayerCache | None = None,
         trace: LayerTrace | None = None,
     ) -> Tensor:
-        """Attend.
+        """Run the rounds and project the result.
 
         Args:
             x: (B, T, d_model).

@@ -31,7 +31,7 @@ from boosted_attention.validation import nearest, require, require_choice
 KeyValue = tuple[Tensor, Tensor]
 Angles = tuple[Tensor, Tensor]  # (cos, sin)
 
-LEARNED_SCALE_START = 2.0  # the inverse temperature the paper's retrieval task starts from
+LEARNED_SCALE_START = 2.0  # inverse temperature at which the paper's retrieval task starts
 
 
 @dataclass
@@ -63,7 +63,7 @@ class RoundCall:
         return new if self.cache is None else self.cache.append((slot, self.index), new)
 
     def note(self, **tensors: Tensor) -> None:
-        """Leave a tensor of this learner's own in the trace."""
+        """Write tensors that only this learner has into the trace."""
         if self.trace is not None:
             self.trace.extra.update(tensors)
 
@@ -78,8 +78,8 @@ class SoftmaxLearner(nn.Module):
         index: the round.
     """
 
-    needs_square_map = False  # True: queries and keys must be the same positions, so no memory=
-    allows_dropout = True
+    needs_square_map = False  # whether queries and keys must be the same positions, which rules out memory=
+    allows_dropout = True  # whether the learner makes sense with dropped weights
     fused_score_passes = 1  # how often the fused kernel computes the scores of one map
     heads_per_value = 1  # key heads per value head: a learner may have fewer and wider value heads
 
@@ -289,10 +289,10 @@ def resolve(layer: str, given: Mapping[str, Any]) -> LayerOptions:
 
 
 def split_heads(t: Tensor, d_head: int) -> Tensor:
-    """(B, S, H*dh) -> (B, H, S, dh)."""
+    """Split into heads, (B, S, H*dh) -> (B, H, S, dh)."""
     return t.unflatten(-1, (-1, d_head)).transpose(1, 2)
 
 
 def merge_heads(t: Tensor) -> Tensor:
-    """(B, H, T, dh) -> (B, T, H*dh)."""
+    """Concatenate heads, (B, H, T, dh) -> (B, T, H*dh)."""
     return t.transpose(1, 2).flatten(2)

@@ -14,7 +14,7 @@ from boosted_attention.validation import require
 
 
 class Mask(NamedTuple):
-    """One form for every kernel. In ``tensor`` every row is open somewhere; ``dead`` marks those to zero afterwards."""
+    """The form of a mask that kernels take: ``tensor`` is open somewhere in every row, ``dead`` marks rows to zero."""
 
     tensor: Tensor | None = None  # bool or additive, four dimensions that broadcast to (B, H, T, S)
     dead: Tensor | None = None  # bool, four dimensions that broadcast to (B, H, T, 1)

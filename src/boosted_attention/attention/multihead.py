@@ -96,11 +96,13 @@ class BoostedMultiheadAttention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As ``nn.MultiheadAttention.forward``.
+        """Attend as ``nn.MultiheadAttention.forward`` does, with the same arguments.
 
-        ``attn_mask`` always holds; ``is_causal`` without one makes self-attention causal. The weights are round 0's,
-        before dropout: (N, L, S), or (N, H, L, S) with ``average_attn_weights=False`` (2H maps with the learner
-        "differential-v2"); ``capture`` shows every round.
+        ``attn_mask`` always holds; ``is_causal`` without one makes self-attention causal.
+
+        Returns:
+            The output in the form of the query, and round 0's weights before dropout: (N, L, S), or (N, H, L, S) with
+            ``average_attn_weights=False`` (2H maps with the learner "differential-v2"). ``capture`` shows every round.
         """
         require(not query.is_nested, "query is a nested tensor; build the encoder with enable_nested_tensor=False")
         is_self = self.self_attention

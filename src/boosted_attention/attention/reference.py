@@ -20,7 +20,7 @@ Weights = Mapping[str, Tensor]
 
 
 def attention_map(q: Tensor, k: Tensor, visible: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """A_ts = exp(scale q_t.k_s + b_ts) / sum over visible s; a row that sees nothing is zero. (T, dh) -> (T, S)."""
+    """Return A_ts = exp(scale q_t.k_s + b_ts) / sum over visible s, (T, S); a row that sees nothing is zero."""
     scores = torch.einsum("td,sd->ts", q, k) * scale + bias
     scores = torch.where(visible, scores, torch.zeros_like(scores))
     top = torch.where(visible, scores, -torch.inf).amax(dim=1, keepdim=True).clamp_min(torch.finfo(q.dtype).min)
@@ -75,6 +75,7 @@ class Row:
         self.scale: float = 1 / math.sqrt(self.dh) if scale is None else 1.0 if scale == "learned" else scale
 
     def linear(self, name: str, t: Tensor) -> Tensor:
+        """Return W t + b of the named weights."""
         y = torch.einsum("sd,ed->se", t, self.w[f"{name}.weight"])
         return y + self.w[f"{name}.bias"] if f"{name}.bias" in self.w else y
 
@@ -91,35 +92,39 @@ class Row:
         return [self.placed(q[:, i * self.dh : (i + 1) * self.dh]) for i in range(n)]
 
     def keys(self, n: int, n_kv: int) -> list[Tensor]:
+        """Return k_1 .. k_{n_kv}, each (S, dh)."""
         k = self.projected("k", self.key, (n * self.dh, n_kv * self.dh, n_kv * self.dh))
         return [self.placed(k[:, i * self.dh : (i + 1) * self.dh]) for i in range(n_kv)]
 
     def values(self, n: int, n_kv: int, width: int) -> list[Tensor]:
+        """Return the value heads, each (S, width)."""
         v = self.projected("v", self.value, (n * self.dh, n_kv * self.dh, n_kv * self.dh))
         return [v[:, i * width : (i + 1) * width] for i in range(v.shape[1] // width)]
 
     def placed(self, t: Tensor) -> Tensor:
+        """Turn t to its positions, if the layer has rotary embedding."""
         theta = self.o["rope_theta"]
         return t if theta is None else rotary(t, self.o["positions"], theta)
 
     def map(self, q: Tensor, k: Tensor, head: int) -> Tensor:
+        """Return the attention map of one head, (T, S)."""
         return attention_map(q, k, self.visible[head], self.bias[head], self.scale)
 
 
 def softmax(row: Row) -> Tensor:
-    """Attn(z) = A V, head by head."""
+    """Return Attn(z) = A V, head by head, (T, D)."""
     return retrieve(row, row.z)
 
 
 def retrieve(row: Row, state: Tensor) -> Tensor:
-    """Attention with ``state`` as the query and the row's keys and values: one step of retrieval."""
+    """Attend with ``state`` as the query to the row's keys and values: one step of retrieval."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
     q, k, v = row.queries(state, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
     return torch.cat([row.map(q[i], k[i * h_kv // h], i) @ v[i * h_kv // h] for i in range(h)], dim=1)
 
 
 def twicing(row: Row) -> Tensor:
-    """(2A - A^2) V."""
+    """Return (2A - A^2) V."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
     q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
     heads = []
@@ -130,13 +135,13 @@ def twicing(row: Row) -> Tensor:
 
 
 def gated(row: Row, headwise: bool = False) -> Tensor:
-    """A V * sigmoid(z W_theta)."""
+    """Return A V * sigmoid(z W_theta)."""
     y, g = softmax(row), torch.sigmoid(row.linear("theta", row.z))
     return y * (g.repeat_interleave(row.dh, dim=1) if headwise else g)
 
 
 def differential(row: Row) -> Tensor:
-    """RMSNorm((A_1 - lambda A_2) V) (1 - lambda_init), pair by pair."""
+    """Return RMSNorm((A_1 - lambda A_2) V) (1 - lambda_init), pair by pair."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
     pairs, kv_pairs = h // 2, h_kv // 2
     q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, 2 * row.dh)
@@ -153,7 +158,7 @@ def differential(row: Row) -> Tensor:
 
 
 def differential_v2(row: Row) -> Tensor:
-    """A_even V - sigmoid(z W_lambda) A_odd V."""
+    """Return A_even V - sigmoid(z W_lambda) A_odd V."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
     widths = (2 * h * row.dh, h_kv * row.dh, h_kv * row.dh)
     q, k, v = (row.projected(part, t, widths) for part, t in zip("qkv", (row.z, row.key, row.value), strict=True))
@@ -170,7 +175,7 @@ def differential_v2(row: Row) -> Tensor:
 
 
 def hopfield(row: Row, n_steps: int = 3, tol: float = 0.0) -> Tensor:
-    """z_{n+1} = Attn(query z_n) with keys and values fixed; each position stops when it rests."""
+    """Iterate z_{n+1} = Attn(query z_n) with keys and values fixed; each position stops when it rests."""
     z = retrieve(row, row.z)
     resting = [False] * z.shape[0]
     for _ in range(n_steps - 1):
@@ -237,7 +242,7 @@ def layer(
     is_causal: bool = False,
     positions: Tensor | None = None,
 ) -> Tensor:
-    """Algorithm 1 for a layer of the given ``LayerOptions`` and state dict, batch row by batch row."""
+    """Run Algorithm 1 for a layer of the given ``LayerOptions`` and state dict, batch row by batch row."""
     key, value = memory if isinstance(memory, tuple) else (memory, memory)
     n_keys = x.shape[1] if key is None else key.shape[1]
     visible, bias = visibility(mask, is_causal, (x.shape[0], config.n_heads, x.shape[1], n_keys), x)
@@ -266,7 +271,7 @@ def layer(
 def one_sequence(
     config: Any, weights: Weights, x: Tensor, memory: tuple[Tensor, Tensor] | None, options: dict[str, Any]
 ) -> Tensor:
-    """The rounds of Algorithm 1 on one sequence, (T, D) -> (T, D)."""
+    """Run the rounds of Algorithm 1 on one sequence, (T, D) -> (T, D)."""
     estimate = torch.zeros_like(x)
     for m in range(config.n_rounds):
         z = x
@@ -289,6 +294,7 @@ def one_sequence(
 
 
 def within(weights: Weights, prefix: str) -> dict[str, Tensor]:
+    """Return the weights whose names begin with the prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
 
 

@@ -28,8 +28,8 @@ def disable_rounds(
 
     Args:
         model: any module that contains attention layers of boosted_attention.
-        layers: which layers, by number in the model's order or by module name; all by default.
-        rounds: which rounds, from 1 (round 0 is the first estimate and stays); all corrections by default.
+        layers: layers by number in the model's order or by module name; all by default.
+        rounds: rounds by number, from 1 (round 0 is the first estimate and stays); all corrections by default.
     """
     found = traced_layers(model)
     require(bool(found), f"disable_rounds: {type(model).__name__} contains no attention layer of boosted_attention")
@@ -53,10 +53,12 @@ def disable_rounds(
 
 
 def listed(value: object) -> list:
+    """Return one value or several as a list."""
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
 
 
 def named(layer: int | str, names: list[str]) -> str:
+    """Return the name of a layer that is given by number or name."""
     if isinstance(layer, int):
         require(-len(names) <= layer < len(names), f"layers: no layer {layer}; the model has {len(names)}, from 0 on")
         return names[layer]

@@ -77,7 +77,8 @@ class Sampling:
         if self.temperature == 0:
             return logits.argmax(dim=-1)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature  # no temperature is too low
+        # Without the largest logit, division by a tiny temperature cannot overflow.
+        logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             logits = logits.masked_fill(logits < logits.topk(self.top_k).values[:, -1:], -torch.inf)
         if self.top_p is not None:

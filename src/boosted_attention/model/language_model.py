@@ -58,7 +58,7 @@ class LanguageModel(nn.Module):
             into_stream = module.down if isinstance(module, FeedForward) else None
             if isinstance(module, AttentionLayer | SoftmaxLearner):
                 into_stream = module.out_proj
-            if into_stream is not None:  # children come before their parents, so this has the last word
+            if into_stream is not None:  # apply visits children before parents, so this draw is the last
                 nn.init.normal_(into_stream.weight, std=INIT_STD / math.sqrt(2 * self.config.n_layers))
 
     @property
