@@ -7,11 +7,28 @@ import torch
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
-from boosted_attention import AttentionLayer, attention_layer
+from boosted_attention import AttentionLayer, attention_layer, list_attention
 from boosted_attention.attention.checks import CHECK_OPTIONS
 from tests.text import sample_text
 
 D_MODEL, N_HEADS = 32, 4
+MIXED = {  # layers with a learner per round
+    "softmax+twicing": {"learner": ("softmax", "twicing")},
+    "differential+gated": {"learner": ("differential", "gated"), "learner_options": ({}, {"headwise": True})},
+    "differential-v2+softmax+hopfield": {"learner": ("differential-v2", "softmax", "hopfield"), "n_steps": 2},
+    "gated+hopfield, shared": {"learner": ("gated", "hopfield"), "kv_source": "shared"},
+    "twicing+differential-v2, shared, output": {
+        "learner": ("twicing", "differential-v2"),
+        "kv_source": "shared",
+        "space": "output",
+    },
+    "softmax+differential, input, output": {
+        "learner": ("softmax", "differential"),
+        "kv_source": "input",
+        "space": "output",
+    },
+    "equilibrium+softmax": {"learner": ("equilibrium", "softmax"), "max_steps": 40, "tol": 0.0},
+}
 
 # Random drawing is fixed: a failure is found again by the next run.
 settings.register_profile(
@@ -71,8 +88,16 @@ def seeded():
     torch.manual_seed(0)
 
 
+def every_layer() -> list[str]:
+    """Names that ``build`` knows: the catalog's, and those with a learner per round."""
+    return [*list_attention(), *MIXED]
+
+
 def build(name: str, dtype: torch.dtype = torch.float64, **options) -> AttentionLayer:
-    """A small layer of the catalog, with an even number of pairs so that every variant accepts it."""
+    """A small layer, with an even number of pairs so that every variant accepts it."""
+    if name in MIXED:
+        options = {"n_rounds": len(MIXED[name]["learner"]), **MIXED[name], **options}
+        name = "boosted"
     options = {"d_model": D_MODEL, "n_heads": N_HEADS, **CHECK_OPTIONS.get(name, {}), **options}
     return attention_layer(name, **options).to(dtype)
 

@@ -13,7 +13,7 @@ SOURCE = Path(boosted_attention.__file__).parent
 # Each room may import from those before it; rooms in one set do not know each other.
 ROOMS = [
     {"validation"},
-    {"files", "records", "statistics"},
+    {"compat", "files", "lazy", "records", "statistics"},
     {"attention"},
     {"model"},
     {"data"},

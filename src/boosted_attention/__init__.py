@@ -1,57 +1,40 @@
-"""Attention layers that correct their own errors: gradient boosting within a single layer."""
+"""Attention layers that correct their own errors: gradient boosting within a single layer.
+
+Names are imported when they are first used; importing the package does not import torch.
+"""
 
 from typing import TYPE_CHECKING
 
-from boosted_attention.attention.cache import KVCache
-from boosted_attention.attention.catalog import attention_layer, list_attention
-from boosted_attention.attention.differential import DifferentialAttention
-from boosted_attention.attention.equilibrium import EquilibriumAttention
-from boosted_attention.attention.gated import GatedAttention
-from boosted_attention.attention.hopfield import HopfieldAttention
-from boosted_attention.attention.layer import AttentionLayer, BoostedAttention, StandardAttention
-from boosted_attention.attention.masks import padding_mask
-from boosted_attention.attention.multihead import BoostedMultiheadAttention
-from boosted_attention.attention.switch import disable_rounds
-from boosted_attention.attention.trace import LayerTrace, RoundTrace, capture
-from boosted_attention.attention.twicing import TwicingAttention
-from boosted_attention.model.config import LanguageModelConfig
-from boosted_attention.model.language_model import LanguageModel
+from boosted_attention.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from boosted_attention.pretrained.conversion import boost, unboost
+    from boosted_attention.attention.cache import KVCache as KVCache
+    from boosted_attention.attention.catalog import attention_layer as attention_layer
+    from boosted_attention.attention.catalog import list_attention as list_attention
+    from boosted_attention.attention.catalog import register_layer as register_layer
+    from boosted_attention.attention.layer import AttentionLayer as AttentionLayer
+    from boosted_attention.attention.layer import BoostedAttention as BoostedAttention
+    from boosted_attention.attention.layer import StandardAttention as StandardAttention
+    from boosted_attention.attention.learner import SoftmaxLearner as SoftmaxLearner
+    from boosted_attention.attention.learner import list_learners as list_learners
+    from boosted_attention.attention.learner import register_learner as register_learner
+    from boosted_attention.attention.learners.differential import DifferentialAttention as DifferentialAttention
+    from boosted_attention.attention.learners.equilibrium import EquilibriumAttention as EquilibriumAttention
+    from boosted_attention.attention.learners.gated import GatedAttention as GatedAttention
+    from boosted_attention.attention.learners.hopfield import HopfieldAttention as HopfieldAttention
+    from boosted_attention.attention.learners.twicing import TwicingAttention as TwicingAttention
+    from boosted_attention.attention.masks import padding_mask as padding_mask
+    from boosted_attention.attention.multihead import BoostedMultiheadAttention as BoostedMultiheadAttention
+    from boosted_attention.attention.options import LayerOptions as LayerOptions
+    from boosted_attention.attention.switch import disable_rounds as disable_rounds
+    from boosted_attention.attention.trace import LayerTrace as LayerTrace
+    from boosted_attention.attention.trace import RoundTrace as RoundTrace
+    from boosted_attention.attention.trace import capture as capture
+    from boosted_attention.model.config import LanguageModelConfig as LanguageModelConfig
+    from boosted_attention.model.language_model import LanguageModel as LanguageModel
+    from boosted_attention.model.original import load_original as load_original
+    from boosted_attention.pretrained.conversion import boost as boost
+    from boosted_attention.pretrained.conversion import unboost as unboost
 
 __version__ = "0.1.0"
-
-
-def __getattr__(name: str) -> object:
-    """boost and unboost need transformers, which is loaded when they are asked for."""
-    if name in ("boost", "unboost"):
-        from boosted_attention.pretrained import conversion
-
-        return getattr(conversion, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__all__ = [
-    "AttentionLayer",
-    "BoostedAttention",
-    "BoostedMultiheadAttention",
-    "DifferentialAttention",
-    "EquilibriumAttention",
-    "GatedAttention",
-    "HopfieldAttention",
-    "KVCache",
-    "LanguageModel",
-    "LanguageModelConfig",
-    "LayerTrace",
-    "RoundTrace",
-    "StandardAttention",
-    "TwicingAttention",
-    "attention_layer",
-    "boost",
-    "capture",
-    "disable_rounds",
-    "list_attention",
-    "padding_mask",
-    "unboost",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__)

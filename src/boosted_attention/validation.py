@@ -1,7 +1,9 @@
 """Error messages that name the option, the value and what would have been right."""
 
 import difflib
+import math
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeGuard
 
 
 class InputError(ValueError):
@@ -31,6 +33,16 @@ def require(condition: bool, message: str) -> None:
 def is_count(value: object) -> bool:
     """Whether it is an integer of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a finite int or float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def divisors(n: int) -> list[int]:
+    """All divisors of n, for messages that list what would be allowed."""
+    return [i for i in range(1, n + 1) if n % i == 0]
 
 
 def shortened(names: Sequence[str], shown: int = 3) -> str:

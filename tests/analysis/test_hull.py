@@ -56,7 +56,7 @@ KINDS = [
     {},
     {"n_kv_heads": 2},
     {"positions": "rotary"},
-    {"attention_options": {"temperature": "learned"}},
+    {"attention_options": {"scale": "learned"}},
     {"attention_options": {"n_rounds": 3}},
     {"attention_options": {"gate": "scalar"}},
     {"attention_options": {"kv_source": "shared"}},
@@ -85,7 +85,7 @@ def test_the_twicing_control_is_twicing():
     with torch.no_grad(), capture(model) as traces:
         model(ROWS[:1, :-1])
     rounds = traces["layers.0.attention"].rounds
-    twicing = TwicingAttention(d_model=32, n_heads=4, out=False).double()
+    twicing = TwicingAttention(d_model=32, n_heads=4, out_proj=False).double()
     ours = model.layers[0].attention.rounds[0].qkv
     with torch.no_grad():
         twicing.rounds[0].qkv.weight.copy_(ours.weight)

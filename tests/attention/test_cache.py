@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from boosted_attention import KVCache, list_attention, padding_mask
+from boosted_attention import KVCache, padding_mask
 from boosted_attention.attention.checks import cached_error
-from tests.conftest import D_MODEL, build, randn
+from tests.conftest import D_MODEL, build, every_layer, randn
 
 LENGTH = 13
 CUTS = {"tokens": [1] * 13, "prefill then tokens": [9, 1, 1, 1, 1], "chunks": [2, 5, 1, 4, 1]}
@@ -14,13 +14,13 @@ CUTS = {"tokens": [1] * 13, "prefill then tokens": [9, 1, 1, 1, 1], "chunks": [2
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("rope_theta", [None, 1e4])
 @pytest.mark.parametrize("max_len", [None, 20])
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_cached_equals_full(name, cut, rope_theta, max_len):
     layer = build(name, rope_theta=rope_theta, n_kv_heads=2)
     assert cached_error(layer, randn(3, LENGTH, D_MODEL), CUTS[cut], max_len) < 1e-10
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 @torch.no_grad()
 def test_left_padded_batch(name):
     """Each row decodes as it would alone, without its padding."""
@@ -41,7 +41,7 @@ def test_left_padded_batch(name):
 
 
 @pytest.mark.parametrize("max_len", [None, LENGTH])
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 @torch.no_grad()
 def test_reorder(name, max_len):
     layer, x, index = build(name), randn(3, LENGTH, D_MODEL), torch.tensor([2, 0, 0])
@@ -55,10 +55,11 @@ def test_reorder(name, max_len):
 @pytest.mark.parametrize(
     ("name", "slots"),
     [
-        ("standard", ["k0", "v0"]),
-        ("boosted", ["k0", "k1", "v0", "v1"]),
-        ("boosted-shared", ["k0", "v0"]),
-        ("twicing", ["k0", "u0", "v0"]),
+        ("standard", [("k", 0), ("v", 0)]),
+        ("boosted", [("k", 0), ("k", 1), ("v", 0), ("v", 1)]),
+        ("boosted-shared", [("k", 0), ("v", 0)]),
+        ("twicing", [("k", 0), ("u", 0), ("v", 0)]),
+        ("softmax+twicing", [("k", 0), ("k", 1), ("u", 1), ("v", 0), ("v", 1)]),
     ],
 )
 def test_what_a_layer_keeps(name, slots):
@@ -73,15 +74,15 @@ def test_shared_twicing_keeps_one_kv_and_one_tensor_per_round():
     assert cached_error(layer, randn(2, LENGTH, D_MODEL), [5, 1, 7]) < 1e-10
     cache = KVCache()
     layer(randn(2, 5, D_MODEL), is_causal=True, cache=cache)
-    assert sorted(cache.layer(0).slots) == ["k0", "u0", "u1", "v0"]
+    assert sorted(cache.layer(0).slots) == [("k", 0), ("u", 0), ("u", 1), ("v", 0)]
 
 
 def test_growing_cache_carries_gradients():
     layer, x = build("boosted"), randn(2, 6, D_MODEL)
     cache = KVCache()
     pieces = [layer(piece, is_causal=True, cache=cache) for piece in x.split(2, dim=1)]
-    cached = torch.autograd.grad(torch.cat(pieces, dim=1).square().sum(), layer.out.weight)[0]
-    full = torch.autograd.grad(layer(x, is_causal=True).square().sum(), layer.out.weight)[0]
+    cached = torch.autograd.grad(torch.cat(pieces, dim=1).square().sum(), layer.out_proj.weight)[0]
+    full = torch.autograd.grad(layer(x, is_causal=True).square().sum(), layer.out_proj.weight)[0]
     torch.testing.assert_close(cached, full, rtol=0, atol=1e-10)
 
 

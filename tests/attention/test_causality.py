@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from boosted_attention import list_attention
 from boosted_attention.attention.checks import causality_violation
-from tests.conftest import D_MODEL, build, randn
+from tests.conftest import D_MODEL, build, every_layer, randn
 
 
 @pytest.mark.parametrize("kernel", ["auto", "explicit"])
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_perturbing_the_future_leaves_the_past_bit_identical(name, kernel, full):
     layer = build(name, rope_theta=1e4)
     layer.kernel = kernel
@@ -24,7 +23,7 @@ def test_longer_than_a_kernel_block(name, dtype):
     assert causality_violation(layer, x, positions=(1, 127, 128, 255, 256, 299)) is None
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_a_leak_would_be_found(name):
     """The check itself can fail: without the mask, every layer leaks."""
     layer = build(name)
@@ -33,7 +32,7 @@ def test_a_leak_would_be_found(name):
     assert causality_violation(layer, randn(2, 6, D_MODEL), positions=range(6)) is not None
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_gradcheck(name):
     layer = build(name, d_model=8, n_heads=2)
     parameters = dict(layer.named_parameters())

@@ -8,6 +8,7 @@ import torch
 from boosted_attention import (
     AttentionLayer,
     BoostedAttention,
+    BoostedMultiheadAttention,
     DifferentialAttention,
     EquilibriumAttention,
     GatedAttention,
@@ -35,7 +36,7 @@ OPTIONS = [
     (lambda: BoostedAttention(32, 4, residual="x"), "residual='x' is not one of 'error', 'input', 'estimate'"),
     (lambda: BoostedAttention(32, 4, space="head"), "space='head' .*; did you mean 'heads'?"),
     (lambda: BoostedAttention(32, 4, learner="sofmax"), "learner='sofmax' .*; did you mean 'softmax'?"),
-    (lambda: BoostedAttention(32, 4, space="output", out=False), "out=False needs space='heads'"),
+    (lambda: BoostedAttention(32, 4, space="output", out_proj=False), "out_proj=False needs space='heads'"),
     (lambda: BoostedAttention(32, 4, n_kv_heads=3), "n_kv_heads=3 must divide n_heads=4; allowed: 1, 2, 4"),
     (lambda: BoostedAttention(32, 4, n_kv_heads=(4, 0)), "n_kv_heads=(4, 0) must divide"),
     (
@@ -48,27 +49,62 @@ OPTIONS = [
     ),
     (lambda: BoostedAttention(32, 4, dropout=1.0), "dropout=1.0 must lie in [0, 1)"),
     (lambda: BoostedAttention(32, 4, dropout=-0.1), "dropout=-0.1 must lie in [0, 1)"),
-    (
-        lambda: BoostedAttention(32, 4, temperature="learn"),
-        "temperature='learn' must be None .*, 'learned', or a positive",
-    ),
-    (lambda: BoostedAttention(32, 4, temperature=0.0), "temperature=0.0 must be"),
-    (lambda: BoostedAttention(32, 4, temperature=True), "temperature=True must be"),
-    (lambda: BoostedAttention(32, 4, temperature=float("inf")), "temperature=inf must be"),
+    (lambda: BoostedAttention(32, 4, scale="learn"), "scale='learn' must be None .*, 'learned', or a positive"),
+    (lambda: BoostedAttention(32, 4, scale=0.0), "scale=0.0 must be"),
+    (lambda: BoostedAttention(32, 4, scale=True), "scale=True must be"),
+    (lambda: BoostedAttention(32, 4, scale=float("inf")), "scale=inf must be"),
     (lambda: BoostedAttention(32, 4, dropout="0.1"), "dropout='0.1' must lie in [0, 1)"),
     (lambda: BoostedAttention(32, 4, rope_theta="1e4"), "rope_theta='1e4' needs a positive base"),
     (lambda: BoostedAttention(30, 4, head_dim=8), "needs n_heads * head_dim == d_model; space='output' takes any"),
-    (lambda: StandardAttention(32, 4, n_rounds=3), "no option 'n_rounds'"),
-    (lambda: TwicingAttention(32, 4, n_rounds=2), "no option 'n_rounds'"),
-    (lambda: GatedAttention(32, 4, dropot=0.1), "no option 'dropot'; did you mean 'dropout'?"),
-    (lambda: HopfieldAttention(32, 4, gate="none"), "no option 'gate'"),
+    (
+        lambda: StandardAttention(32, 4, n_round=3),
+        "StandardAttention has no option 'n_round'; did you mean 'n_rounds'?",
+    ),
+    (lambda: TwicingAttention(32, 4, n_steps=2), "TwicingAttention has no option 'n_steps'"),
+    (
+        lambda: GatedAttention(32, 4, dropot=0.1),
+        "no option 'dropot'; did you mean 'dropout'? (options: d_model, .*, headwise)",
+    ),
+    (lambda: HopfieldAttention(32, 4, n_step=4), "no option 'n_step'; did you mean 'n_steps'?"),
+    (
+        lambda: BoostedAttention(32, 4, learner=("softmax",)),
+        "learner=('softmax',) needs one entry per round, n_rounds=2",
+    ),
+    (lambda: BoostedAttention(32, 4, learner=("softmax", "twice")), "learner='twice' .*; did you mean 'twicing'?"),
+    (
+        lambda: BoostedAttention(32, 4, learner=("softmax", "differential"), kv_source="shared"),
+        "kv_source='shared' with learner=('softmax', 'differential'): 'differential' in round 1 lays values out",
+    ),
+    (
+        lambda: BoostedAttention(32, 4, learner=("softmax", "equilibrium"), dropout=0.1),
+        "dropout=0.1 must be 0 with learner='equilibrium' in round 1",
+    ),
+    (
+        lambda: HopfieldAttention(32, 4, learner_options={"n_step": 2}),
+        "learner_options: learner='hopfield' has no option 'n_step'; did you mean 'n_steps'? (options: n_steps, tol)",
+    ),
+    (
+        lambda: BoostedAttention(32, 4, learner=("softmax", "hopfield"), learner_options=({"tol": 1.0}, {})),
+        "learner_options: learner='softmax' has no option 'tol' (options: none)",
+    ),
+    (
+        lambda: BoostedAttention(32, 4, learner_options=({},)),
+        "learner_options=({},) needs one mapping, or one per round, n_rounds=2",
+    ),
+    (
+        lambda: HopfieldAttention(32, 4, n_steps=2, learner_options={"n_steps": 3}),
+        "n_steps is given twice, as a keyword and in learner_options",
+    ),
+    (lambda: BoostedAttention(32, 4, kernel="fused"), "kernel='fused' is not one of 'auto', 'explicit'"),
+    (lambda: BoostedMultiheadAttention(32, 4, d_model=32), "d_model is called embed_dim here"),
+    (lambda: BoostedMultiheadAttention(32, 4, gat="none"), "has no option 'gat'; did you mean 'gate'?"),
     (lambda: BoostedAttention(12, 4, rope_theta=1e4), "rope_theta=10000.0 needs .* an even head_dim, got head_dim=3"),
     (lambda: BoostedAttention(32, 4, rope_theta=-1.0), "rope_theta=-1.0 needs a positive base"),
     (lambda: BoostedAttention(32, 4, layer_index=-1), "layer_index=-1 must be an integer of at least 0"),
     (lambda: DifferentialAttention(30, 3), "n_heads=3 must be even"),
     (lambda: DifferentialAttention(32, 4, n_kv_heads=1), "n_kv_heads=1 must be even"),
-    (lambda: DifferentialAttention(32, 4, version=3), "version=3 must be 1 or 2"),
-    (lambda: GatedAttention(32, 4, granularity="head"), "granularity='head' .*; did you mean 'headwise'?"),
+    (lambda: DifferentialAttention(32, 4, learner="differential-v3"), "did you mean 'differential-v2'?"),
+    (lambda: GatedAttention(32, 4, headwis=True), "did you mean 'headwise'?"),
     (lambda: HopfieldAttention(32, 4, n_steps=0), "n_steps=0 must be an integer of at least 1"),
     (lambda: HopfieldAttention(32, 4, tol=-1), "tol=-1 must not be negative"),
     (lambda: HopfieldAttention(32, 4, head_dim=16), "head_dim=16 with learner='hopfield' needs"),
@@ -81,8 +117,8 @@ OPTIONS = [
         "no option 'n_round'; did you mean 'n_rounds'?",
     ),
     (
-        lambda: attention_layer("standard", d_model=32, n_heads=4, gate="none"),
-        "'standard' attention has no option 'gate'",
+        lambda: attention_layer("standard", d_model=32, n_heads=4, max_steps=9),
+        "StandardAttention has no option 'max_steps'",
     ),
     (lambda: attention_layer("boosted", d_model=32), "'boosted' attention needs n_heads"),
 ]
@@ -139,8 +175,10 @@ def test_positions_of_the_wrong_shape_or_dtype():
 def test_twicing_refuses_memory():
     x = randn(2, 5, D_MODEL)
     for layer in (build("twicing"), BoostedAttention(D_MODEL, N_HEADS, learner="twicing").double()):
-        with pytest.raises(ValueError, match="memory: learner='twicing'"):
+        with pytest.raises(ValueError, match="memory: learner='twicing' in round 0"):
             layer(x, memory=x)
+    with pytest.raises(ValueError, match="memory: learner='twicing' in round 1"):
+        build("softmax+twicing")(x, memory=x)
 
 
 def test_free_head_dim_where_nothing_is_subtracted():

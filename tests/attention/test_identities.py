@@ -15,7 +15,7 @@ from boosted_attention import (
     TwicingAttention,
     capture,
 )
-from boosted_attention.attention.differential import lambda_init
+from boosted_attention.attention.learners.differential import lambda_init
 from tests.conftest import D_MODEL, N_HEADS, build, randn
 
 
@@ -37,11 +37,11 @@ def test_weight_names():
     def names(**options):
         return {name.rpartition(".")[0] for name, _ in BoostedAttention(8, 2, bias=False, **options).named_parameters()}
 
-    assert names() == {"rounds.0.qkv", "rounds.1.qkv", "gates.0.proj", "out"}
-    assert names(kv_source="shared") == {"rounds.0.qkv", "rounds.1.q", "gates.0.proj", "out"}
-    assert names(space="output") == {f"rounds.{m}.{w}" for m in (0, 1) for w in ("qkv", "out")} | {"gates.0.proj"}
-    assert names(gate="scalar", out=False) == {"rounds.0.qkv", "rounds.1.qkv", "gates.0"}
-    assert names(gate="mlp", out=False) >= {"gates.0.hidden", "gates.0.proj"}
+    assert names() == {"rounds.0.qkv", "rounds.1.qkv", "gates.0.proj", "out_proj"}
+    assert names(kv_source="shared") == {"rounds.0.qkv", "rounds.1.q", "gates.0.proj", "out_proj"}
+    assert names(space="output") == {f"rounds.{m}.{w}" for m in (0, 1) for w in ("qkv", "out_proj")} | {"gates.0.proj"}
+    assert names(gate="scalar", out_proj=False) == {"rounds.0.qkv", "rounds.1.qkv", "gates.0"}
+    assert names(gate="mlp", out_proj=False) >= {"gates.0.hidden", "gates.0.proj"}
 
 
 def test_one_round_equals_standard():
@@ -58,8 +58,8 @@ def test_standard_equals_torch():
         {
             "in_proj_weight": layer.rounds[0].qkv.weight,
             "in_proj_bias": layer.rounds[0].qkv.bias,
-            "out_proj.weight": layer.out.weight,
-            "out_proj.bias": layer.out.bias,
+            "out_proj.weight": layer.out_proj.weight,
+            "out_proj.bias": layer.out_proj.bias,
         }
     )
     x = randn(2, 7, D_MODEL)
@@ -79,11 +79,11 @@ def test_algorithm_1_by_hand():
         correction = attention(m, x - estimate)
         gate = torch.sigmoid(layer.gates[m - 1].proj(torch.cat([estimate, correction], -1)))
         estimate = estimate + gate * correction
-    torch.testing.assert_close(layer(x), layer.out(estimate), rtol=0, atol=1e-12)
+    torch.testing.assert_close(layer(x), layer.out_proj(estimate), rtol=0, atol=1e-12)
 
 
 def test_twicing_equals_its_polynomial():
-    layer, x = build("twicing", out=False), randn(2, 9, D_MODEL)
+    layer, x = build("twicing", out_proj=False), randn(2, 9, D_MODEL)
     with capture(layer) as traces:
         y = layer(x, is_causal=True)
     a, v = traces[""].rounds[0].weights, traces[""].rounds[0].v
@@ -97,7 +97,7 @@ def test_twicing_has_the_standard_layers_weights():
 
 
 def test_differential_v1_without_lambda_is_its_first_map():
-    layer = build("differential", out=False, layer_index=2)
+    layer = build("differential", out_proj=False, layer_index=2)
     x, learner = randn(2, 9, D_MODEL), layer.rounds[0]
     with torch.no_grad():  # exp(0) - exp(lq2.lk2) + lambda_init = 0
         for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
@@ -113,11 +113,11 @@ def test_differential_v1_without_lambda_is_its_first_map():
 
 
 def test_differential_v2_without_lambda_is_its_first_map():
-    layer = build("differential-v2", out=False)
+    layer = build("differential-v2", out_proj=False)
     with torch.no_grad():
         layer.rounds[0].lambda_proj.weight.zero_()
         layer.rounds[0].lambda_proj.bias.fill_(-1000.0)
-    standard = StandardAttention(D_MODEL, N_HEADS, out=False).double()
+    standard = StandardAttention(D_MODEL, N_HEADS, out_proj=False).double()
     qkv, learner = layer.rounds[0].qkv, standard.rounds[0].qkv
     even = [row for head in range(N_HEADS) for row in range(16 * head, 16 * head + 8)]
     rest = list(range(2 * D_MODEL, 4 * D_MODEL))
@@ -146,7 +146,7 @@ def test_one_hopfield_step_is_attention():
 
 
 def test_scalar_gate_is_mart_shrinkage():
-    layer, eta, x = build("boosted", gate="scalar", n_rounds=3, out=False), 0.3, randn(2, 7, D_MODEL)
+    layer, eta, x = build("boosted", gate="scalar", n_rounds=3, out_proj=False), 0.3, randn(2, 7, D_MODEL)
     with torch.no_grad():
         for gate in layer.gates:
             gate.logit.fill_(math.log(eta / (1 - eta)))
@@ -189,22 +189,22 @@ def test_residual_rules():
         assert torch.equal(second.residual, rule(x, first.estimate))
 
 
-def test_temperature():
+def test_scale():
     x = randn(1, 5, D_MODEL)
-    standard, scaled = build("standard"), build("standard", temperature=1.5)
-    learned = build("standard", temperature="learned")
+    standard, scaled = build("standard"), build("standard", scale=1.5)
+    learned = build("standard", scale="learned")
     scaled.load_state_dict(standard.state_dict())
     learned.load_state_dict(
         {**standard.state_dict(), "rounds.0.log_beta": torch.tensor(math.log(1.5), dtype=torch.float64)}
     )
     torch.testing.assert_close(scaled(x), learned(x), rtol=0, atol=1e-12)
     assert not torch.allclose(standard(x), scaled(x))
-    assert build("boosted", temperature="learned").rounds[1].log_beta.exp().item() == pytest.approx(2.0)
+    assert build("boosted", scale="learned").rounds[1].log_beta.exp().item() == pytest.approx(2.0)
 
 
 def test_bayes_predictor_is_a_layer_with_identity_projections():
     sigma, patterns, x = 0.5, functional.normalize(randn(6, 16), dim=-1), randn(1, 9, 16)
-    layer = StandardAttention(16, 1, temperature=1 / sigma**2, out=False, bias=False).double()
+    layer = StandardAttention(16, 1, scale=1 / sigma**2, out_proj=False, bias=False).double()
     with torch.no_grad():
         layer.rounds[0].qkv.weight.copy_(torch.eye(16).repeat(3, 1))
     posterior = (x @ patterns.T / sigma**2).softmax(-1) @ patterns

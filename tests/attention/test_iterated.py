@@ -18,7 +18,7 @@ def report(layer, x, **call):
 
 def test_rows_stop_on_their_own():
     """A row's result and step count are those it has alone: no row waits for another."""
-    layer = HopfieldAttention(D_MODEL, N_HEADS, n_steps=50, tol=1e-3, temperature=2.0).double()
+    layer = HopfieldAttention(D_MODEL, N_HEADS, n_steps=50, tol=1e-3, scale=2.0).double()
     x, memory = randn(4, 5, D_MODEL), randn(4, 9, D_MODEL)
     y, steps, converged = report(layer, x, memory=memory)
     assert converged.all()
@@ -32,7 +32,7 @@ def test_rows_stop_on_their_own():
 
 @pytest.mark.parametrize("tol", [0.0, 1e-2])
 def test_hopfield_with_a_stop_rule_equals_the_oracle(tol):
-    layer = HopfieldAttention(D_MODEL, N_HEADS, n_steps=12, tol=tol, temperature=1.0).double()
+    layer = HopfieldAttention(D_MODEL, N_HEADS, n_steps=12, tol=tol, scale=1.0).double()
     assert all(error.ok for error in against_oracle(layer, randn(2, 6, D_MODEL), is_causal=True))
 
 
@@ -43,12 +43,12 @@ def test_steps_are_capped():
 
 
 @pytest.mark.parametrize("inject", [True, False])
-@pytest.mark.parametrize("options", [{}, {"temperature": "learned"}, {"rope_theta": 100.0, "n_kv_heads": 2}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"scale": "learned"}, {"rope_theta": 100.0, "n_kv_heads": 2}], ids=str)
 def test_equilibrium_gradient_equals_a_long_unrolled_one(inject, options):
     layer = EquilibriumAttention(D_MODEL, N_HEADS, inject=inject, max_steps=400, tol=1e-14, **options).double()
     with torch.no_grad():  # far from a weak contraction, still one
         for p in layer.rounds[0].parameters():
-            p.mul_(1.3 if options.get("temperature") is None else 0.8)
+            p.mul_(1.3 if options.get("scale") is None else 0.8)
     x = randn(2, 4, D_MODEL).requires_grad_()
     y, _, converged = report(layer, x, is_causal=True)
     assert converged.all()
@@ -63,8 +63,8 @@ def test_equilibrium_gradient_equals_a_long_unrolled_one(inject, options):
 
 
 def test_equilibrium_is_a_fixed_point():
-    layer = EquilibriumAttention(D_MODEL, N_HEADS, inject=False, tol=1e-12, out=False).double()
-    step = HopfieldAttention(D_MODEL, N_HEADS, n_steps=1, out=False).double()
+    layer = EquilibriumAttention(D_MODEL, N_HEADS, inject=False, tol=1e-12, out_proj=False).double()
+    step = HopfieldAttention(D_MODEL, N_HEADS, n_steps=1, out_proj=False).double()
     step.load_state_dict(layer.state_dict())
     x, memory = randn(2, 5, D_MODEL), randn(2, 9, D_MODEL)
     rest = layer(x, memory=memory)

@@ -13,7 +13,7 @@ from tests.conftest import D_MODEL, N_HEADS, build, randn
 @pytest.mark.parametrize("name", list_attention())
 def test_rows_that_see_nothing_are_zero_with_finite_gradients(name, additive, kernel):
     layer, x = (
-        build(name, **({} if name == "boosted-output" else {"out": False})),
+        build(name, **({} if name == "boosted-output" else {"out_proj": False})),
         randn(2, 6, D_MODEL).requires_grad_(),
     )
     layer.kernel = kernel
@@ -25,7 +25,7 @@ def test_rows_that_see_nothing_are_zero_with_finite_gradients(name, additive, ke
     y = layer(x, mask=mask)
     expected = torch.zeros(D_MODEL, dtype=torch.float64)
     if name == "boosted-output":  # zero before each round's own projection: what is left is its bias
-        bias = [layer.rounds[m].out.bias for m in (0, 1)]
+        bias = [layer.rounds[m].out_proj.bias for m in (0, 1)]
         expected = bias[0] + layer.gates[0](*bias) * bias[1]
     assert torch.allclose(y[0, 2], expected, rtol=0, atol=1e-15)
     assert torch.allclose(y[1], expected.expand(6, -1), rtol=0, atol=1e-15)
@@ -68,7 +68,7 @@ def test_empty_batch(name, kernel):
     y = layer(x, is_causal=True)
     assert y.shape == (0, 5, D_MODEL)
     y.sum().backward()
-    assert layer.out is None or layer.out.weight.grad.abs().max() == 0
+    assert layer.out_proj is None or layer.out_proj.weight.grad.abs().max() == 0
 
 
 @pytest.mark.parametrize("name", list_attention())
@@ -82,7 +82,7 @@ def test_empty_sequence(name):
 @pytest.mark.parametrize("name", list_attention())
 def test_huge_logits(name, dtype, kernel):
     """Logits of +-1e4: the softmax becomes a maximum and everything stays finite."""
-    layer, x = build(name, dtype, temperature=1e4), randn(2, 6, D_MODEL, dtype=dtype).requires_grad_()
+    layer, x = build(name, dtype, scale=1e4), randn(2, 6, D_MODEL, dtype=dtype).requires_grad_()
     layer.kernel = kernel
     y = layer(x, is_causal=True)
     assert y.isfinite().all()
@@ -93,7 +93,7 @@ def test_huge_logits(name, dtype, kernel):
 @pytest.mark.parametrize("kernel", ["auto", "explicit"])
 @pytest.mark.parametrize("name", [name for name in list_attention() if name != "equilibrium"])
 def test_huge_logits_are_right(name, kernel):
-    layer, x = build(name, temperature=1e4), randn(2, 6, D_MODEL)
+    layer, x = build(name, scale=1e4), randn(2, 6, D_MODEL)
     layer.kernel = kernel
     expected = reference.layer(layer.config, dict(layer.named_parameters()), x, is_causal=True)
     torch.testing.assert_close(layer(x, is_causal=True), expected, rtol=0, atol=1e-10)
@@ -113,7 +113,7 @@ def test_a_float32_mask_keeps_its_precision_in_a_half_precision_layer(name, dtyp
 
 
 def test_huge_logits_pick_the_best_key():
-    layer = build("standard", temperature=1e4, out=False, n_heads=1, bias=False)
+    layer = build("standard", scale=1e4, out_proj=False, n_heads=1, bias=False)
     with torch.no_grad():
         layer.rounds[0].qkv.weight.copy_(torch.eye(D_MODEL).repeat(3, 1))
     patterns = torch.nn.functional.normalize(randn(1, 8, D_MODEL), dim=-1)

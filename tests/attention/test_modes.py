@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from boosted_attention import BoostedAttention, HopfieldAttention, list_attention
 from boosted_attention.attention.checks import sample_call
 from boosted_attention.attention.kernels import explicit
-from tests.conftest import D_MODEL, N_HEADS, build, randn
+from tests.conftest import D_MODEL, N_HEADS, build, every_layer, randn
 
 WHOLE_GRAPH = ["boosted", "standard", "twicing"]
 
@@ -44,7 +44,7 @@ def test_compile_whole_graph(name):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_no_graph_breaks(name):
     """Dynamo traces every layer whole; the eager backend shows it without the price of a compilation."""
     torch._dynamo.reset()
@@ -63,7 +63,7 @@ def test_export_with_a_free_length(name):
         torch.testing.assert_close(exported(t), model(t), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_deepcopy_and_state_dict(name, tmp_path):
     layer, x = build(name), randn(2, 5, D_MODEL)
     twin = copy.deepcopy(layer)
@@ -77,16 +77,16 @@ def test_deepcopy_and_state_dict(name, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_dtype(name, dtype):
-    layer = build(name, dtype, rope_theta=1e4, temperature=None)
+    layer = build(name, dtype, rope_theta=1e4, scale=None)
     y = layer(randn(2, 5, D_MODEL, dtype=dtype), is_causal=True, mask=torch.zeros(5, 5))
     assert y.dtype == dtype
     assert y.isfinite().all()
 
 
 @pytest.mark.parametrize("kernel", ["auto", "explicit"])
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_autocast(name, kernel):
     layer, x = build(name, torch.float32, rope_theta=1e4), randn(2, 9, D_MODEL, dtype=torch.float32)
     layer.kernel = kernel
@@ -99,7 +99,7 @@ def test_autocast(name, kernel):
     assert (y.double() - exact).norm() < 0.02 * exact.norm()
 
 
-@pytest.mark.parametrize("name", [name for name in list_attention() if name != "equilibrium"])
+@pytest.mark.parametrize("name", [name for name in every_layer() if "equilibrium" not in name])
 def test_dropout(name):
     layer, x = build(name, dropout=0.5), randn(2, 9, D_MODEL)
     assert not torch.equal(layer(x), layer(x))
@@ -112,7 +112,7 @@ def test_dropout(name):
 
 def test_twicing_draws_a_mask_for_each_pass():
     """With independent masks the mean over draws is (2A - A^2)V; a shared one would bias the diagonal."""
-    layer, x = build("twicing", dropout=0.5, out=False, d_model=4, n_heads=1), randn(1, 3, 4)
+    layer, x = build("twicing", dropout=0.5, out_proj=False, d_model=4, n_heads=1), randn(1, 3, 4)
     with torch.no_grad():
         many = layer(x.expand(60_000, -1, -1))
         error = (many.mean(0) - layer.eval()(x)[0]) / (many.std(0) / 60_000**0.5)
@@ -159,7 +159,7 @@ def test_rounds_run_on_the_fused_kernel(name, kind):
 
 def test_differential_drops_one_mask_per_map():
     """The two halves of a value head see the same dropped weights."""
-    layer, x = build("differential", dropout=0.5, d_model=4, n_heads=2, out=False), randn(1, 50, 4)
+    layer, x = build("differential", dropout=0.5, d_model=4, n_heads=2, out_proj=False), randn(1, 50, 4)
     drawn = []
 
     def attention(q, k, mask, scale, dropout):
@@ -172,7 +172,7 @@ def test_differential_drops_one_mask_per_map():
     assert drawn == [4]
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_explicit_kernel_on_the_meta_device(name):
     layer = build(name).to("meta")
     layer.kernel = "explicit"
@@ -186,7 +186,7 @@ def test_an_unknown_kernel_is_refused():
         layer(randn(1, 3, D_MODEL))
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_stacked_layers_under_vmap(name):
     """Layers trained side by side: vmap over stacked weights equals one after the other, gradients too."""
     layers = [build(name, n_kv_heads=2) for _ in range(3)]
@@ -210,7 +210,7 @@ def test_stacked_layers_under_vmap(name):
 
 
 def test_stacked_retrieval_layers_stop_by_row():
-    options = {"n_steps": 30, "tol": 1e-3, "temperature": "learned", "out": False}
+    options = {"n_steps": 30, "tol": 1e-3, "scale": "learned", "out_proj": False}
     layers = [HopfieldAttention(8, 1, **options).double() for _ in range(3)]
     stacked, _ = stack_module_state(layers)
     x, memory = randn(3, 1, 7, 8), randn(1, 4, 8)

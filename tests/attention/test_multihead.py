@@ -16,7 +16,7 @@ def pair(batch_first=True, kdim=None, vdim=None, **options):
     ours = BoostedMultiheadAttention(
         D_MODEL, N_HEADS, batch_first=batch_first, kdim=kdim, vdim=vdim, n_rounds=1, **options
     ).double()
-    state = {"attention.out.weight": theirs.out_proj.weight, "attention.out.bias": theirs.out_proj.bias}
+    state = {"attention.out_proj.weight": theirs.out_proj.weight, "attention.out_proj.bias": theirs.out_proj.bias}
     if kdim is None and vdim is None:
         state |= {
             "attention.rounds.0.qkv.weight": theirs.in_proj_weight,

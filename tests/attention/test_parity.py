@@ -5,11 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boosted_attention import BoostedAttention, list_attention
+from boosted_attention import BoostedAttention, list_attention, list_learners
 from boosted_attention.attention.checks import CHECK_OPTIONS, MASK_KINDS, against_oracle, sample_call
-from boosted_attention.attention.config import LayerConfig
 from boosted_attention.attention.layer import AttentionLayer
-from tests.conftest import D_MODEL, N_HEADS, build, randn
+from tests.conftest import D_MODEL, MIXED, N_HEADS, build, every_layer, randn
 
 GRID = [
     (name, length, n_kv_heads, kind)
@@ -18,9 +17,12 @@ GRID = [
     for n_kv_heads in (N_HEADS, 2)
     for kind in MASK_KINDS
 ] + [(name, 256, 2, kind) for name in list_attention() for kind in ("causal", "padding")]
+GRID += [(name, 17, n_kv_heads, kind) for name in MIXED for n_kv_heads in (N_HEADS, 2) for kind in MASK_KINDS]
 
 
 def belongs_to_short_grid(name: str, length: int, n_kv_heads: int, kind: str) -> bool:
+    if name in MIXED:
+        return n_kv_heads == 2 or kind == "causal"
     if length >= 111:
         return n_kv_heads == 2 and kind == "causal" and (length == 111 or name == "boosted")
     return n_kv_heads == 2 if length == 63 else n_kv_heads == N_HEADS
@@ -46,7 +48,7 @@ def test_float64(name, length, n_kv_heads, kind):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_lower_precision_is_as_good_as_the_plain_formula(name, dtype, full):
     lengths, kinds = ((1, 2, 63, 111), MASK_KINDS) if full else ((2, 63), ("causal", "additive", "padding"))
     for length in lengths:
@@ -56,51 +58,49 @@ def test_lower_precision_is_as_good_as_the_plain_formula(name, dtype, full):
             assert_exact(layer, x, **sample_call(kind, 2, N_HEADS, length, dtype))
 
 
-LEARNERS = [
-    "softmax",
-    "twicing",
-    "gated",
-    "gated-headwise",
-    "differential",
-    "differential-v2",
-    "hopfield",
-    "equilibrium",
-]
+LEARNER_OPTIONS = {"gated": [{}, {"headwise": True}], "hopfield": [{}, {"n_steps": 2}]}
 
 
 @st.composite
-def any_layer(draw) -> LayerConfig:
-    learner = draw(st.sampled_from(LEARNERS))
-    iterated = learner in ("hopfield", "equilibrium")
-    n_heads = draw(st.sampled_from([2, 4]))
+def any_layer(draw) -> dict:
+    """Options of a layer: one learner for all rounds, or one per round."""
     n_rounds = draw(st.integers(1, 3))
-    space = draw(st.sampled_from(["heads", "output"]))
     kv_source = draw(st.sampled_from(["residual", "input", "shared"]))
-    even = [n for n in (1, 2, 4) if n_heads % n == 0 and (learner != "differential" or n % 2 == 0)]
+    learners = draw(st.lists(st.sampled_from(list_learners()), min_size=n_rounds, max_size=n_rounds))
+    apart = kv_source == "shared" and "differential" in learners  # its values have a layout of their own
+    if draw(st.booleans()) or apart:
+        learners = learners[:1] * n_rounds
+    iterated = any(learner in ("hopfield", "equilibrium") for learner in learners)
+    n_heads = draw(st.sampled_from([2, 4]))
+    space = draw(st.sampled_from(["heads", "output"]))
+    even = [n for n in (1, 2, 4) if n_heads % n == 0 and ("differential" not in learners or n % 2 == 0)]
+    own = [
+        CHECK_OPTIONS.get(learner) or draw(st.sampled_from(LEARNER_OPTIONS.get(learner, [{}]))) for learner in learners
+    ]
     if kv_source == "shared":
         n_kv_heads = draw(st.sampled_from([None, *even]))
     else:
         n_kv_heads = tuple(draw(st.sampled_from(even)) for _ in range(n_rounds))
-    # A learned inverse temperature starts at 2, where iteration need not contract.
-    temperatures = [None] if learner == "equilibrium" else [None, 0.7, "learned"]
-    return LayerConfig(
-        d_model=8 * n_heads,
-        n_heads=n_heads,
-        n_rounds=n_rounds,
-        gate=draw(st.sampled_from(["none", "scalar", "vector", "mlp"])),
-        kv_source=kv_source,
-        residual=draw(st.sampled_from(["error", "input", "estimate"])),
-        space=space,
-        learner=learner,
-        learner_options=CHECK_OPTIONS.get(learner, {}),
-        n_kv_heads=n_kv_heads,
-        head_dim=draw(st.sampled_from([4, 6])) if space == "output" and not iterated else None,
-        rope_theta=draw(st.sampled_from([None, 100.0])),
-        temperature=draw(st.sampled_from(temperatures)),
-        out=space == "output" or draw(st.booleans()),
-        layer_index=draw(st.integers(0, 3)),
-        bias=draw(st.booleans()),
-    )
+    # A learned scale starts at 2, where iteration need not contract.
+    scales = [None] if "equilibrium" in learners else [None, 0.7, "learned"]
+    return {
+        "d_model": 8 * n_heads,
+        "n_heads": n_heads,
+        "n_rounds": n_rounds,
+        "gate": draw(st.sampled_from(["none", "scalar", "vector", "mlp"])),
+        "kv_source": kv_source,
+        "residual": draw(st.sampled_from(["error", "input", "estimate"])),
+        "space": space,
+        "learner": learners if draw(st.booleans()) or len(set(learners)) > 1 else learners[0],
+        "learner_options": own,
+        "n_kv_heads": n_kv_heads,
+        "head_dim": draw(st.sampled_from([4, 6])) if space == "output" and not iterated else None,
+        "rope_theta": draw(st.sampled_from([None, 100.0])),
+        "scale": draw(st.sampled_from(scales)),
+        "out_proj": space == "output" or draw(st.booleans()),
+        "layer_index": draw(st.integers(0, 3)),
+        "bias": draw(st.booleans()),
+    }
 
 
 @st.composite
@@ -108,8 +108,8 @@ def any_case(draw):
     config = draw(any_layer())
     length, batch = draw(st.integers(1, 9)), draw(st.integers(1, 3))
     seed = draw(st.integers(0, 2**16))
-    call = sample_call(draw(st.sampled_from(MASK_KINDS)), batch, config.n_heads, length, torch.float64, seed)
-    if config.rope_theta is not None and draw(st.booleans()):
+    call = sample_call(draw(st.sampled_from(MASK_KINDS)), batch, config["n_heads"], length, torch.float64, seed)
+    if config["rope_theta"] is not None and draw(st.booleans()):
         call["positions"] = torch.randint(0, 50, (batch, length), generator=torch.Generator().manual_seed(seed))
     return config, batch, length, call
 
@@ -120,7 +120,7 @@ def check_random_layers(count: int) -> None:
     def check(case):
         config, batch, length, call = case
         torch.manual_seed(length)
-        assert_exact(AttentionLayer(config).double(), randn(batch, length, config.d_model), **call)
+        assert_exact(AttentionLayer(**config).double(), randn(batch, length, config["d_model"]), **call)
 
     check()
 
@@ -130,7 +130,7 @@ def test_any_combination_of_options(full):
 
 
 @pytest.mark.parametrize("kind", ["none", "bool", "additive", "heads"])
-@pytest.mark.parametrize("name", [name for name in list_attention() if name != "twicing"])
+@pytest.mark.parametrize("name", [name for name in every_layer() if "twicing" not in name])
 def test_memory(name, kind):
     layer, x = build(name, n_kv_heads=2), randn(2, 5, D_MODEL)
     call = sample_call(kind, 2, N_HEADS, 7, torch.float64)
@@ -156,7 +156,7 @@ def test_gates_and_rounds(gate, n_rounds):
     assert_exact(layer, randn(2, 9, D_MODEL), is_causal=True)
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_explicit_kernel(name):
     layer = build(name, n_kv_heads=2)
     layer.kernel = "explicit"

@@ -22,7 +22,7 @@ def test_without_corrections_the_first_estimate_is_left(name):
         first = traces[""].rounds[0].estimate
     with disable_rounds(layer):
         alone = layer(x, is_causal=True)
-    expected = first if layer.out is None else layer.out(first)
+    expected = first if layer.out_proj is None else layer.out_proj(first)
     torch.testing.assert_close(alone, expected, rtol=0, atol=1e-12)
     assert not torch.allclose(alone, whole)
     torch.testing.assert_close(layer(x, is_causal=True), whole, rtol=0, atol=1e-12)
@@ -39,7 +39,7 @@ def test_one_round_of_several():
     by_hand = boosting(
         x, [lambda _: rounds[0].estimate, lambda r: rounds[1].correction], [layer.gates[1]], lambda x, f: x - f
     )
-    torch.testing.assert_close(y, layer.out(by_hand), rtol=0, atol=1e-12)
+    torch.testing.assert_close(y, layer.out_proj(by_hand), rtol=0, atol=1e-12)
     torch.testing.assert_close(rounds[1].residual, x - rounds[0].estimate, rtol=0, atol=1e-12)
 
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from boosted_attention import LayerTrace, capture, list_attention
-from tests.conftest import D_MODEL, N_HEADS, build, randn
+from boosted_attention import LayerTrace, capture
+from tests.conftest import D_MODEL, N_HEADS, build, every_layer, randn
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_trace_changes_nothing(name):
     layer, x = build(name, n_kv_heads=2), randn(2, 9, D_MODEL)
     fused = layer(x, is_causal=True)
@@ -21,15 +21,15 @@ def test_trace_changes_nothing(name):
     torch.testing.assert_close(captured, fused, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 def test_every_round_tells_everything(name):
     layer, x = build(name, n_kv_heads=2), randn(2, 9, D_MODEL)
     with capture(layer) as traces:
         y = layer(x, is_causal=True)
     rounds = traces[""].rounds
     assert len(rounds) == layer.config.n_rounds
-    n_maps = 2 * N_HEADS if name == "differential-v2" else N_HEADS
     for m, trace in enumerate(rounds):
+        n_maps = 2 * N_HEADS if layer.config.learners[m] == "differential-v2" else N_HEADS
         assert trace.q.shape == (2, n_maps, 9, 8)
         assert trace.k.shape == (2, 2, 9, 8)
         assert trace.v.numel() == 2 * 2 * 9 * 8
@@ -37,11 +37,23 @@ def test_every_round_tells_everything(name):
         torch.testing.assert_close(trace.weights.sum(-1), torch.ones(2, n_maps, 9, dtype=torch.float64))
         assert trace.residual.shape == trace.correction.shape == trace.estimate.shape == (2, 9, D_MODEL)
         assert (trace.gate is None) == (m == 0)
+        assert m == 0 or trace.gate.shape == (2, 9, D_MODEL)
         if m > 0:
             before = rounds[m - 1].estimate
             torch.testing.assert_close(trace.estimate, before + trace.gate * trace.correction, rtol=0, atol=1e-12)
     last = rounds[-1].estimate
-    torch.testing.assert_close(y, last if layer.out is None else layer.out(last), rtol=0, atol=1e-12)
+    torch.testing.assert_close(y, last if layer.out_proj is None else layer.out_proj(last), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("gate", ["none", "scalar"])
+def test_a_gate_that_all_dimensions_share_has_three_dimensions_too(gate):
+    layer, x = build("boosted", gate=gate), randn(2, 9, D_MODEL)
+    with capture(layer) as traces:
+        layer(x)
+    trace = traces[""].rounds[1]
+    assert trace.gate.shape == (2, 9, 1)
+    before = traces[""].rounds[0].estimate
+    torch.testing.assert_close(trace.estimate, before + trace.gate * trace.correction, rtol=0, atol=1e-12)
 
 
 def test_capture_finds_layers_by_name_and_lets_go():

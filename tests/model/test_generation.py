@@ -44,18 +44,18 @@ def test_left_padded_prompts_continue_as_they_would_alone():
     prompts = [torch.randint(VOCAB, (1, n)) for n in (3, 6)]
     padded = torch.cat([torch.cat([torch.zeros(1, 3, dtype=torch.long), prompts[0]], dim=1), prompts[1]])
     mask = torch.tensor([[0, 0, 0, 1, 1, 1], [1] * 6])
-    together = model.generate(padded, 8, mask=mask)
+    together = model.generate(padded, 8, attention_mask=mask)
     assert torch.equal(together[0, 3:], model.generate(prompts[0], 8)[0])
     assert torch.equal(together[1], model.generate(prompts[1], 8)[0])
-    assert torch.equal(together, model.generate(padded, 8, mask=mask, use_cache=False))
+    assert torch.equal(together, model.generate(padded, 8, attention_mask=mask, use_cache=False))
 
 
 def test_padding_that_no_row_needs_costs_no_context():
     model, ids = trained_alike("boosted"), torch.randint(VOCAB, (2, 5))
     padded = torch.cat([torch.zeros(2, 6, dtype=torch.long), ids], dim=1)
     mask = torch.tensor([[0] * 6 + [1] * 5] * 2)
-    assert torch.equal(model.generate(padded, 20, mask=mask)[:, 6:], model.generate(ids, 20))
-    assert torch.equal(model.generate(padded, 20, mask=mask)[:, :6], padded[:, :6])
+    assert torch.equal(model.generate(padded, 20, attention_mask=mask)[:, 6:], model.generate(ids, 20))
+    assert torch.equal(model.generate(padded, 20, attention_mask=mask)[:, :6], padded[:, :6])
 
 
 def test_greedy_is_the_argmax_of_the_logits():
@@ -117,8 +117,8 @@ def test_generation_leaves_the_mode_as_it_was():
         ({"top_p": 1.5}, "top_p=1.5"),
         ({"seed": 10**20}, "seed=100000000000000000000 must lie in"),
         ({"stop": 99}, "stop=99 is outside the vocabulary"),
-        ({"mask": torch.ones(2, 2)}, "mask has shape"),
-        ({"mask": torch.tensor([[1, 1, 0]])}, "pad prompts on the left"),
+        ({"attention_mask": torch.ones(2, 2)}, "attention_mask has shape"),
+        ({"attention_mask": torch.tensor([[1, 1, 0]])}, "pad prompts on the left"),
     ],
 )
 def test_wrong_options_are_named(options, message):

@@ -91,7 +91,7 @@ def test_initialisation_is_the_papers():
         elif name.endswith("bias"):
             assert not p.any(), name
     scaled = LanguageModelConfig(vocab_size=500, d_model=128, init="scaled").build().requires_grad_(False)
-    assert float(scaled.layers[0].attention.out.weight.std()) == pytest.approx(0.02 / 8**0.5, rel=0.05)
+    assert float(scaled.layers[0].attention.out_proj.weight.std()) == pytest.approx(0.02 / 8**0.5, rel=0.05)
     assert float(scaled.layers[0].ffn.down.weight.std()) == pytest.approx(0.02 / 8**0.5, rel=0.05)
     assert float(scaled.layers[0].ffn.up.weight.std()) == pytest.approx(0.02, rel=0.05)
 

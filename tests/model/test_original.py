@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from boosted_attention import LanguageModel
+from boosted_attention import load_original
 
 D, HEADS, LAYERS, VOCAB, LENGTH = 32, 4, 2, 53, 24
 
@@ -87,28 +87,28 @@ def test_the_same_logits(kind, norm, tmp_path):
     torch.save({"model_state_dict": original.state_dict(), "epoch": 3}, tmp_path / "best.pt")
     told = {"attention": "twicing"} if kind == "twicing" else {}
     for source in (tmp_path / "best.pt", str(tmp_path / "best.pt"), original.state_dict()):
-        model = LanguageModel.from_original(source, n_heads=HEADS, norm=norm, **told)
+        model = load_original(source, n_heads=HEADS, norm=norm, **told)
         assert model.config.attention == kind
         torch.testing.assert_close(model(ids), original(ids), rtol=0, atol=1e-5)
 
 
 def test_what_is_not_such_a_checkpoint_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is not a file"):
-        LanguageModel.from_original(tmp_path / "none.pt")
+        load_original(tmp_path / "none.pt")
     (tmp_path / "code.pt").write_bytes(pickle.dumps(print, protocol=2))
     with pytest.raises(ValueError, match="holds more than weights"):
-        LanguageModel.from_original(tmp_path / "code.pt")
+        load_original(tmp_path / "code.pt")
     (tmp_path / "text.pt").write_text("only text")
     with pytest.raises(ValueError, match="holds more than weights, or is damaged"):
-        LanguageModel.from_original(tmp_path / "text.pt")
+        load_original(tmp_path / "text.pt")
     torch.save([1, 2], tmp_path / "list.pt")
     for source in (tmp_path / "list.pt", {"model_state_dict": 3}):
         with pytest.raises(ValueError, match="is not a dict of tensors"):
-            LanguageModel.from_original(source)
+            load_original(source)
     with pytest.raises(ValueError, match=r"no 'embed\.weight'"):
-        LanguageModel.from_original({"model_state_dict": {"wte.weight": torch.zeros(2, 2)}})
+        load_original({"model_state_dict": {"wte.weight": torch.zeros(2, 2)}})
     state = OriginalModel("boosted").state_dict()
     with pytest.raises(ValueError, match=r"'twicing' attention"):
-        LanguageModel.from_original(state, attention="twicing")
+        load_original(state, attention="twicing")
     with pytest.raises(ValueError, match=r"head\.weight differs"):
-        LanguageModel.from_original({**state, "head.weight": torch.zeros(VOCAB, D)})
+        load_original({**state, "head.weight": torch.zeros(VOCAB, D)})

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.analysis.survey import Mean, gate_of
+from boosted_attention.analysis.survey import Mean
 from boosted_attention.attention.trace import LayerTrace, capture
 
 PROBE_LENGTH = 128  # tokens that ``dynamics_probe`` reads of each row
@@ -53,7 +53,7 @@ class DynamicsStudy:
                     continue
                 left = (x - r.estimate).norm(dim=-1) / x.norm(dim=-1)  # (B, T)
                 cosine = nn.functional.cosine_similarity(r.correction, r.residual, dim=-1)  # (B, T)
-                gate = gate_of(r)
+                gate = r.gate
                 gate = torch.ones_like(left) if gate is None else gate.mean(dim=-1)  # (B, T)
                 both = torch.stack([left, cosine, gate], dim=-1).flatten(0, 1)  # (B*T, 3)
                 self.found.setdefault((layer, m), Mean()).add(both)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from boosted_attention.analysis.survey import Distribution, Histogram, Mean, by_layer, gate_of
+from boosted_attention.analysis.survey import Distribution, Histogram, Mean, by_layer
 from boosted_attention.attention.trace import LayerTrace
 
 BINS = 24
@@ -77,7 +77,7 @@ class EntropyStudy:
                 h = entropies(r.weights)  # (B, H, T)
                 self.heads.setdefault((layer, m), Mean()).add(h.transpose(1, 2).flatten(0, 1))
                 self.histograms.setdefault((layer, m), Histogram(0.0, top, BINS)).add(h)
-                gate = gate_of(r)
+                gate = r.gate
                 if gate is not None:
                     both = torch.stack([-h.mean(dim=1), gate.float().mean(dim=-1)])  # (2, B, T)
                     self.pairs.setdefault((layer, m), []).append(both.flatten(1).cpu().numpy())

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from boosted_attention.analysis.predictions import Prediction, texts_of, top_predictions
-from boosted_attention.analysis.survey import gate_of, logits_of
+from boosted_attention.analysis.survey import logits_of
 from boosted_attention.attention.trace import RoundTrace, capture
 
 EXPLORED_TOKENS = 128
@@ -80,7 +80,7 @@ def explored(model: nn.Module, row: Tensor, vocabulary: Sequence[str]) -> Explor
 
 def explored_round(r: RoundTrace) -> ExploredRound:
     """Describe the first sequence of a round's trace."""
-    gate = gate_of(r)
+    gate = r.gate
     return ExploredRound(
         attention=pack(r.weights[0].float().mean(dim=0)),
         residual=r.residual[0].norm(dim=-1).tolist(),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from boosted_attention.analysis.survey import Distribution, Histogram, Mean, gate_of
+from boosted_attention.analysis.survey import Distribution, Histogram, Mean
 from boosted_attention.attention.trace import LayerTrace
 
 BINS = 20
@@ -61,7 +61,7 @@ class GateStudy:
     def add(self, ids: Tensor, traces: Sequence[LayerTrace]) -> None:
         for layer, trace in enumerate(traces):
             for m, r in enumerate(trace.rounds):
-                gate = gate_of(r)
+                gate = r.gate
                 if gate is not None:
                     self.found.setdefault((layer, m), GateSums(len(self.vocabulary))).add(ids, gate)
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.analysis.survey import Progress, gate_of
+from boosted_attention.analysis.survey import Progress
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.trace import RoundTrace, capture, traced_layers
 from boosted_attention.records import json_key
@@ -128,7 +128,7 @@ def head_space_layers(model: nn.Module) -> list[AttentionLayer]:
             "it is defined in head space only (space='heads')",
         )
         require(
-            layer.config.learner == "softmax",
+            set(layer.config.learners) == {"softmax"},
             f"hull distance: {name} has learner={layer.config.learner!r}, whose outputs are no averages of values; "
             "it is defined for learner='softmax'",
         )
@@ -160,7 +160,7 @@ def head_outputs(
     first = a @ values
     output, d = first, values.shape[1]
     for r in rounds[1:]:
-        gate = gate_of(r)
+        gate = r.gate
         assert gate is not None
         later, corrections = average(r, row, head)
         of_head = gate.expand_as(r.correction)[row, :, head * d : (head + 1) * d]  # (T, dh)

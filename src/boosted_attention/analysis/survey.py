@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.attention.trace import LayerTrace, RoundTrace, capture
+from boosted_attention.attention.trace import LayerTrace, capture
 from boosted_attention.validation import require
 
 Progress = Callable[[float], None]
@@ -113,13 +113,6 @@ def survey(
                 study.add(ids, list(traces.values()))
             if progress is not None:
                 progress(min(1.0, (start + batch_size) / len(rows)))
-
-
-def gate_of(r: RoundTrace) -> Tensor | None:
-    """A round's gate per dimension (B, T, D), or (B, T, 1) where one number serves all; None in round 0."""
-    if r.gate is None or r.gate.ndim:
-        return r.gate
-    return r.gate.expand(*r.estimate.shape[:2], 1)
 
 
 @dataclass(frozen=True, kw_only=True)

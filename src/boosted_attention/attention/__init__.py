@@ -1,1 +1,34 @@
-"""What happens inside one attention layer."""
+"""What happens inside one attention layer. Names are imported when they are first used."""
+
+from typing import TYPE_CHECKING
+
+from boosted_attention.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from boosted_attention.attention.boosting import boosting as boosting
+    from boosted_attention.attention.cache import KVCache as KVCache
+    from boosted_attention.attention.cache import LayerCache as LayerCache
+    from boosted_attention.attention.catalog import attention_layer as attention_layer
+    from boosted_attention.attention.catalog import list_attention as list_attention
+    from boosted_attention.attention.catalog import register_layer as register_layer
+    from boosted_attention.attention.layer import AttentionLayer as AttentionLayer
+    from boosted_attention.attention.layer import BoostedAttention as BoostedAttention
+    from boosted_attention.attention.layer import StandardAttention as StandardAttention
+    from boosted_attention.attention.learner import RoundCall as RoundCall
+    from boosted_attention.attention.learner import SoftmaxLearner as SoftmaxLearner
+    from boosted_attention.attention.learner import list_learners as list_learners
+    from boosted_attention.attention.learner import register_learner as register_learner
+    from boosted_attention.attention.learners.differential import DifferentialAttention as DifferentialAttention
+    from boosted_attention.attention.learners.equilibrium import EquilibriumAttention as EquilibriumAttention
+    from boosted_attention.attention.learners.gated import GatedAttention as GatedAttention
+    from boosted_attention.attention.learners.hopfield import HopfieldAttention as HopfieldAttention
+    from boosted_attention.attention.learners.twicing import TwicingAttention as TwicingAttention
+    from boosted_attention.attention.masks import padding_mask as padding_mask
+    from boosted_attention.attention.multihead import BoostedMultiheadAttention as BoostedMultiheadAttention
+    from boosted_attention.attention.options import LayerOptions as LayerOptions
+    from boosted_attention.attention.switch import disable_rounds as disable_rounds
+    from boosted_attention.attention.trace import LayerTrace as LayerTrace
+    from boosted_attention.attention.trace import RoundTrace as RoundTrace
+    from boosted_attention.attention.trace import capture as capture
+
+__getattr__, __dir__, __all__ = lazy_names(__name__)

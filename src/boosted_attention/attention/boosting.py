@@ -2,8 +2,8 @@
 
     F_0 = f_0(x);    r_m = x - F_{m-1};    c_m = f_m(r_m);    F_m = F_{m-1} + g_m(F_{m-1}, c_m) * c_m
 
-Standard attention is this loop with one learner. The loop knows neither projections nor spaces: a learner is any
-function of the right shape, a pretrained model's own attention module among them.
+Standard attention is this loop with one learner. The loop does not depend on projections or spaces: a learner is any
+function of the right shape, such as a pretrained model's own attention module.
 
 Reference: Friedman, "Greedy function approximation: a gradient boosting machine", 2001 (the loop), and
 "Gradient Boosting within a Single Attention Layer", Algorithm 1 (attention as the base learner).
@@ -19,8 +19,8 @@ Gate = Callable[[Tensor, Tensor], Tensor]
 ResidualRule = Callable[[Tensor, Tensor], Tensor]
 
 
-class Observer(Protocol):
-    """Told once per round what the round looked at and what it did; round 0 has no gate."""
+class RoundObserver(Protocol):
+    """A function called once per round with what the round looked at and what it did; round 0 has no gate."""
 
     def __call__(
         self, m: int, *, residual: Tensor, correction: Tensor, gate: Tensor | None, estimate: Tensor
@@ -32,16 +32,27 @@ def boosting(
     learners: Sequence[Learner],
     gates: Iterable[Gate],
     residual: ResidualRule,
-    observe: Observer | None = None,
+    observe: RoundObserver | None = None,
 ) -> Tensor:
-    """Run one learner per round, each on what is still missing, each added through its gate."""
+    """Run one learner per round, each on what is still missing, each added through its gate.
+
+    Args:
+        x: the layer's input (B, T, D).
+        learners: one function (B, T, D) -> (B, T, D) per round.
+        gates: one function (F, c) -> g per correction, g of shape (B, T, D), (B, T, 1) or ().
+        residual: function (x, F) -> r, what a correction looks at.
+        observe: called after every round.
+
+    Returns:
+        The last estimate F_{M-1} (B, T, D).
+    """
     estimate = learners[0](x)  # (B, T, D)
     if observe is not None:
         observe(0, residual=x, correction=estimate, gate=None, estimate=estimate)
     for m, (learner, gate) in enumerate(zip(learners[1:], gates, strict=True), start=1):
         r = residual(x, estimate)  # (B, T, D)
         c = learner(r)  # (B, T, D)
-        g = gate(estimate, c)  # (B, T, D) or ()
+        g = gate(estimate, c)  # (B, T, D), (B, T, 1) or ()
         estimate = estimate + g * c
         if observe is not None:
             observe(m, residual=r, correction=c, gate=g, estimate=estimate)

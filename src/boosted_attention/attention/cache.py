@@ -1,8 +1,8 @@
 """Exact incremental decoding.
 
 Causality makes everything a round writes at a past position final: its keys, its values, and so the residual the next
-round reads there. A layer therefore keeps one K/V pair per round (one in all when rounds share it), and twicing one
-tensor more. ``KVCache`` holds a ``LayerCache`` per layer; a layer's slots are called k0 v0 k1 v1 ...
+round reads there. A layer therefore keeps one K/V pair per round (a single one when rounds share it), and twicing one
+more tensor. ``KVCache`` holds a ``LayerCache`` per layer; a slot is keyed by (name, round), such as ("k", 0).
 """
 
 from __future__ import annotations
@@ -14,40 +14,45 @@ from torch import Tensor
 
 from boosted_attention.validation import is_count, require
 
+Slot = tuple[str, int]  # name and round
+
 
 class LayerCache:
     """The slots of one layer, each (B, H, S, d): growing, or preallocated when ``max_len`` is given.
 
-    ``append`` returns the whole slot including what is new, ``advance`` makes it count. A call that fails between the
-    two leaves the cache as it was.
+    ``append`` returns the whole slot including the new positions, ``advance`` makes them count. A call that fails
+    between the two leaves the cache as it was.
+
+    Args:
+        max_len: number of positions to preallocate; None grows as needed.
     """
 
     def __init__(self, max_len: int | None = None):
         self.max_len = max_len
         self.length = 0
-        self.owner: Hashable = None  # the layer that fills it, and its rounds left out
-        self.slots: dict[str, Tensor] = {}
+        self.owner: Hashable = None  # the layer that fills it, and its disabled rounds
+        self.slots: dict[Slot, Tensor] = {}
 
     @property
     def batch_size(self) -> int | None:
-        """None while the cache is empty."""
+        """Batch size, or None while the cache is empty."""
         return next(iter(self.slots.values())).shape[0] if self.length else None
 
-    def append(self, name: str, new: Tensor) -> Tensor:
+    def append(self, slot: Slot, new: Tensor) -> Tensor:
         """Write (B, H, T, d) behind the ``length`` positions that count and return all, (B, H, length + T, d)."""
         end = self.length + new.shape[2]
-        held = self.slots.get(name) if self.length else None
+        held = self.slots.get(slot) if self.length else None
         if self.length and held is None:
-            raise ValueError(f"cache has slots {sorted(self.slots)}, no {name!r}: it was filled by another layer")
+            raise ValueError(f"cache has slots {sorted(self.slots)}, no {slot}: it was filled by another layer")
         if held is not None and (describe(held) != describe(new)):
-            raise ValueError(f"cache slot {name!r} holds {describe(held)}, which {describe(new)} cannot continue")
+            raise ValueError(f"cache slot {slot} holds {describe(held)}, which {describe(new)} cannot continue")
         if self.max_len is None:
-            slot = new if held is None else torch.cat([held[:, :, : self.length], new], dim=2)
+            whole = new if held is None else torch.cat([held[:, :, : self.length], new], dim=2)
         else:
-            slot = new.new_empty(*new.shape[:2], self.max_len, new.shape[3]) if held is None else held
-            slot[:, :, self.length : end] = new
-        self.slots[name] = slot
-        return slot[:, :, :end]
+            whole = new.new_empty(*new.shape[:2], self.max_len, new.shape[3]) if held is None else held
+            whole[:, :, self.length : end] = new
+        self.slots[slot] = whole
+        return whole[:, :, :end]
 
     def admit(self, owner: Hashable, batch: int, n_new: int) -> None:
         """Raise ValueError, before anything is written, if the call does not fit."""
@@ -71,15 +76,16 @@ class LayerCache:
         self.owner = owner
 
     def advance(self, n_new: int) -> None:
+        """Make the ``n_new`` positions of this call count."""
         self.length += n_new
 
     def reorder(self, index: Tensor) -> None:
         """Keep the batch rows ``index`` (repeats allowed), as beam search needs."""
-        self.slots = {name: slot.index_select(0, index.to(slot.device)) for name, slot in self.slots.items()}
+        self.slots = {slot: held.index_select(0, index.to(held.device)) for slot, held in self.slots.items()}
 
 
 def describe(t: Tensor) -> str:
-    """All of a slot but its length."""
+    """Describe a slot by everything but its length."""
     batch, n_heads, _, d = t.shape
     return f"batch {batch}, {n_heads} heads of {d}, {t.dtype}"
 
@@ -90,7 +96,7 @@ class KVCache:
     Layers that share a cache need a ``layer_index`` each; one layer used twice in a model needs two caches.
 
     Args:
-        max_len: preallocate this many positions; None grows as it goes.
+        max_len: number of positions to preallocate; None grows as needed.
     """
 
     def __init__(self, max_len: int | None = None):
@@ -101,14 +107,14 @@ class KVCache:
         self._layers: dict[int, LayerCache] = {}
 
     def layer(self, index: int) -> LayerCache:
-        """The slots of layer ``index``, made on first use."""
+        """Return the slots of layer ``index``, made on first use."""
         if index not in self._layers:
             self._layers[index] = LayerCache(self.max_len)
         return self._layers[index]
 
     @property
     def length(self) -> int:
-        """How many positions are held."""
+        """Number of positions held."""
         return max((layer.length for layer in self._layers.values()), default=0)
 
     def reorder(self, index: Tensor) -> None:

@@ -1,68 +1,105 @@
-"""The catalog: a name for every layer and for every arm a comparison needs."""
+"""The catalog: a name for every layer and for every arm a comparison needs.
 
-import inspect
-from typing import Any, NamedTuple
+The entries below are those of softmax attention; every file of ``attention/learners`` adds its own. Importing this
+module does not import torch.
+"""
 
-from boosted_attention.attention.config import CommonOptions
-from boosted_attention.attention.differential import DifferentialAttention
-from boosted_attention.attention.equilibrium import EquilibriumAttention
-from boosted_attention.attention.gated import GatedAttention
-from boosted_attention.attention.hopfield import HopfieldAttention
-from boosted_attention.attention.layer import AttentionLayer, BoostedAttention, StandardAttention
-from boosted_attention.attention.twicing import TwicingAttention
-from boosted_attention.validation import nearest, require, require_choice
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from boosted_attention.attention.discovery import discover
+from boosted_attention.attention.options import LAYER_PRESETS, OPTION_NAMES, LayerOptions
+from boosted_attention.validation import require, require_choice
+
+if TYPE_CHECKING:
+    from boosted_attention.attention.layer import AttentionLayer
 
 
-class Entry(NamedTuple):
-    layer: type[AttentionLayer]
-    preset: dict[str, Any]
+@dataclass(frozen=True)
+class Entry:
+    """A layer class, or its name in ``attention/layer.py``, and the options that make the entry."""
+
+    layer: type[AttentionLayer] | str
+    preset: Mapping[str, Any] = field(default_factory=dict)
+
+    def layer_class(self) -> type[AttentionLayer]:
+        """Return the layer class, importing it where the entry holds its name."""
+        if not isinstance(self.layer, str):
+            return self.layer
+        from boosted_attention.attention import layer
+
+        return getattr(layer, self.layer)
 
 
 CATALOG: dict[str, Entry] = {
-    "standard": Entry(StandardAttention, {}),
-    "boosted": Entry(BoostedAttention, {}),
-    "boosted-input": Entry(BoostedAttention, {"kv_source": "input"}),
-    "boosted-shared": Entry(BoostedAttention, {"kv_source": "shared"}),
-    "boosted-output": Entry(BoostedAttention, {"space": "output"}),
-    "boosted-differential": Entry(BoostedAttention, {"learner": "differential"}),
-    "boosted-gated": Entry(BoostedAttention, {"learner": "gated"}),
-    "parallel": Entry(BoostedAttention, {"residual": "input"}),
-    "sequential": Entry(BoostedAttention, {"residual": "estimate"}),
-    "twicing": Entry(TwicingAttention, {}),
-    "differential": Entry(DifferentialAttention, {}),
-    "differential-v2": Entry(DifferentialAttention, {"version": 2}),
-    "gated": Entry(GatedAttention, {}),
-    "gated-headwise": Entry(GatedAttention, {"granularity": "headwise"}),
-    "hopfield": Entry(HopfieldAttention, {}),
-    "equilibrium": Entry(EquilibriumAttention, {}),
+    "standard": Entry("StandardAttention"),
+    "boosted": Entry("BoostedAttention"),
+    "boosted-input": Entry("BoostedAttention", {"kv_source": "input"}),
+    "boosted-shared": Entry("BoostedAttention", {"kv_source": "shared"}),
+    "boosted-output": Entry("BoostedAttention", {"space": "output"}),
+    "parallel": Entry("BoostedAttention", {"residual": "input"}),
+    "sequential": Entry("BoostedAttention", {"residual": "estimate"}),
 }
 
 
+def register_layer(name: str, layer: type[AttentionLayer], **preset: Any) -> None:
+    """Enter a layer into the catalog.
+
+    Args:
+        name: catalog name, as in ``attention_layer(name, ...)``.
+        layer: the layer class.
+        preset: options of the entry, which give way to options passed.
+    """
+    discover()  # so that the package's own entries come first
+    require(name not in CATALOG, f"name={name!r} is in the catalog already; choose another")
+    CATALOG[name] = Entry(layer, preset)
+
+
 def list_attention() -> list[str]:
-    """The names ``attention_layer`` knows."""
+    """Return the names ``attention_layer`` knows."""
+    discover()
     return list(CATALOG)
+
+
+def find_entry(name: str) -> Entry:
+    """Return the entry of a name, or raise InputError with the nearest one."""
+    if name not in CATALOG:
+        discover()
+    require_choice("attention", name, CATALOG)
+    return CATALOG[name]
 
 
 def attention_layer(name: str, **options: Any) -> AttentionLayer:
     """Build a layer by name: ``attention_layer("boosted", d_model=256, n_heads=4, n_rounds=3)``.
 
-    An entry's preset gives way to the options passed.
+    The layer maps x (B, T, d_model) to (B, T, d_model).
+
+    Args:
+        name: one of ``list_attention()``.
+        options: options of the layer, see ``help(BoostedAttention)``, and of its learner; ``d_model`` and ``n_heads``
+            are required. They take precedence over the entry's own.
     """
-    require_choice("attention", name, CATALOG)
-    layer, preset = CATALOG[name]
-    allowed = option_names(layer)
-    for option in options:
-        require(
-            option in allowed,
-            f"{name!r} attention has no option {option!r}{nearest(option, allowed)} (options: {', '.join(allowed)})",
-        )
+    entry = find_entry(name)
     for option in ("d_model", "n_heads"):
         require(option in options, f"{name!r} attention needs {option}")
-    return layer(**{**preset, **options})
+    return entry.layer_class()(**{**entry.preset, **options})
 
 
-def option_names(layer: type[AttentionLayer]) -> list[str]:
-    """The keywords a layer class takes."""
-    parameters = inspect.signature(layer).parameters.values()
-    own = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
-    return own + [name for name in CommonOptions.__annotations__ if name not in own]
+def check_layer(name: str, **options: Any) -> None:
+    """Raise InputError unless ``attention_layer`` would build the layer.
+
+    Softmax attention is checked without torch; other learners are asked themselves, on the meta device.
+    """
+    entry = find_entry(name)
+    if isinstance(entry.layer, str):
+        given = {**LAYER_PRESETS[entry.layer], **entry.preset, **options}
+        if given.get("learner", "softmax") == "softmax" and given.keys() <= set(OPTION_NAMES) - {"learner_options"}:
+            LayerOptions(**given)
+            return
+    import torch
+
+    with torch.device("meta"):
+        attention_layer(name, **options)

@@ -1,6 +1,6 @@
-"""Checks any layer can be put to, on any device: parity with the oracle, causality, cached decoding.
+"""Checks of any layer on any device: parity with the oracle, causality, cached decoding.
 
-The tests and ``boosted-attention check`` share them, so a user's machine is held to what the tests hold.
+The tests and ``boosted-attention check`` share them, so that a user's machine is held to what the tests demand.
 
 **The error bound.** A fast path in some dtype may differ from the float64 oracle by at most twice what the plain
 formula in that same dtype differs, plus 4 ulp of the tensor's largest entry; on average by 1.5 times plus 1 ulp. One
@@ -34,11 +34,11 @@ CHECK_OPTIONS: dict[str, dict[str, Any]] = {"equilibrium": {"max_steps": 40, "to
 
 @dataclass(frozen=True)
 class TensorError:
-    """How far one tensor, an output or a gradient, is from the oracle, and how far the plain formula is."""
+    """Distances of one tensor, an output or a gradient, from the oracle: our path's, and the plain formula's."""
 
     name: str
     dtype: torch.dtype
-    largest: float  # of the oracle's entries
+    largest: float  # entry of the oracle, by magnitude
     max: float
     mean: float
     plain_max: float
@@ -46,6 +46,7 @@ class TensorError:
 
     @property
     def ok(self) -> bool:
+        """Whether the error is within the bound of the module's docstring."""
         if self.dtype == torch.float64:
             return self.max <= FLOAT64_BOUND
         ulp = torch.finfo(self.dtype).eps * self.largest
@@ -87,6 +88,7 @@ def against_oracle(layer: AttentionLayer, x: Tensor, **call: Any) -> list[Tensor
 
 
 def measure(name: str, got: Tensor, exact: Tensor, plain: Tensor, dtype: torch.dtype | None = None) -> TensorError:
+    """Return how far ``got`` and the plain formula are from the exact tensor."""
     ours, theirs = ((t.cpu().double() - exact).abs() for t in (got, plain))
     return TensorError(
         name=name,
@@ -100,7 +102,7 @@ def measure(name: str, got: Tensor, exact: Tensor, plain: Tensor, dtype: torch.d
 
 
 def _substitute(call: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The call's keywords with tensors exchanged for the given leaves."""
+    """Return the call's keywords with tensors exchanged for the given leaves."""
     call = {name: tensors.get(name, value) for name, value in call.items()}
     if "key" in tensors:
         call["memory"] = (tensors["key"], tensors["value"])
@@ -114,7 +116,11 @@ def _with_gradients(y: Tensor, leaves: dict[str, Tensor], upstream: Tensor) -> d
 
 
 def causality_violation(layer: AttentionLayer, x: Tensor, positions: Sequence[int]) -> str | None:
-    """Disturb each of ``positions``; None if the past stays bit-identical and its gradient there is exactly zero."""
+    """Disturb each of ``positions`` of x (B, T, D) and look for an effect on the past.
+
+    Returns:
+        None if the past stays bit-identical and has a gradient of exactly zero to the future, else what was found.
+    """
     x = x.detach().requires_grad_()
     y = layer(x, is_causal=True)
     for s in positions:
@@ -132,7 +138,7 @@ def causality_violation(layer: AttentionLayer, x: Tensor, positions: Sequence[in
 
 @torch.no_grad()
 def cached_error(layer: AttentionLayer, x: Tensor, chunks: Sequence[int], max_len: int | None = None) -> float:
-    """Largest difference between decoding x in ``chunks`` through a cache and one full causal pass."""
+    """Return the largest difference between decoding x (B, T, D) in ``chunks`` through a cache and one full pass."""
     assert sum(chunks) == x.shape[1]
     full = layer(x, is_causal=True)
     cache = KVCache(max_len=max_len)
@@ -141,7 +147,7 @@ def cached_error(layer: AttentionLayer, x: Tensor, chunks: Sequence[int], max_le
 
 
 def sample_call(kind: str, batch: int, n_heads: int, length: int, dtype: torch.dtype, seed: int = 0) -> dict[str, Any]:
-    """Random masking of one of MASK_KINDS, as keywords of a layer's call. Some rows see nothing."""
+    """Draw a mask of one of MASK_KINDS, as keywords of a layer's call; some rows see nothing."""
     draw = torch.Generator().manual_seed(seed)
     shape = (batch, 1, length, length)
     if kind == "none":

@@ -1,48 +1,70 @@
-"""Gates: how much of a correction is admitted, the learned shrinkage of the boosting step."""
+"""Gates: how much of a correction is admitted, the learned shrinkage of the boosting step.
+
+Every gate is a function g(F, c) of the estimate F (B, T, D) and the correction c (B, T, D).
+Reference: "Gradient Boosting within a Single Attention Layer", line 7 of Algorithm 1.
+"""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
 class NoGate(nn.Module):
-    """g = 1: the pure additive correction."""
+    """g = 1: the pure additive correction. The gate is a scalar ()."""
 
-    def __init__(self, d: int, bias: bool = True):
+    def __init__(self, d: int, bias: bool = True, device: Any = None, dtype: Any = None):
         super().__init__()
+
+    def reset_parameters(self) -> None:
+        """Do nothing: there are no parameters."""
 
     def forward(self, estimate: Tensor, correction: Tensor) -> Tensor:
         return correction.new_ones(())
 
 
 class ScalarGate(nn.Module):
-    """g = sigmoid(logit): one shrinkage per round, the eta_m of Friedman's MART; starts at one half."""
+    """g = sigmoid(logit): one shrinkage per round, the eta_m of Friedman's MART; starts at one half. A scalar ()."""
 
-    def __init__(self, d: int, bias: bool = True):
+    def __init__(self, d: int, bias: bool = True, device: Any = None, dtype: Any = None):
         super().__init__()
-        self.logit = nn.Parameter(torch.zeros(()))
+        self.logit = nn.Parameter(torch.zeros((), device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Start again at one half."""
+        nn.init.zeros_(self.logit)
 
     def forward(self, estimate: Tensor, correction: Tensor) -> Tensor:
         return self.logit.sigmoid()
 
 
 class VectorGate(nn.Module):
-    """g = sigmoid(W_g [F || c] + b): per dimension and input-dependent, line 7 of Algorithm 1."""
+    """g = sigmoid(W_g [F || c] + b), (B, T, D): per dimension and input-dependent, the paper's gate."""
 
-    def __init__(self, d: int, bias: bool = True):
+    def __init__(self, d: int, bias: bool = True, device: Any = None, dtype: Any = None):
         super().__init__()
-        self.proj = nn.Linear(2 * d, d, bias=bias)
+        self.proj = nn.Linear(2 * d, d, bias=bias, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew, as construction did."""
+        self.proj.reset_parameters()
 
     def forward(self, estimate: Tensor, correction: Tensor) -> Tensor:
         return self.proj(torch.cat([estimate, correction], dim=-1)).sigmoid()  # (B, T, 2D) -> (B, T, D)
 
 
 class MLPGate(nn.Module):
-    """g = sigmoid(W_2 gelu(W_1 [F || c])): the vector gate with a hidden layer."""
+    """g = sigmoid(W_2 gelu(W_1 [F || c])), (B, T, D): the vector gate with a hidden layer."""
 
-    def __init__(self, d: int, bias: bool = True):
+    def __init__(self, d: int, bias: bool = True, device: Any = None, dtype: Any = None):
         super().__init__()
-        self.hidden = nn.Linear(2 * d, d, bias=bias)
-        self.proj = nn.Linear(d, d, bias=bias)
+        self.hidden = nn.Linear(2 * d, d, bias=bias, device=device, dtype=dtype)
+        self.proj = nn.Linear(d, d, bias=bias, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew, as construction did."""
+        self.hidden.reset_parameters()
+        self.proj.reset_parameters()
 
     def forward(self, estimate: Tensor, correction: Tensor) -> Tensor:
         hidden = nn.functional.gelu(self.hidden(torch.cat([estimate, correction], dim=-1)))  # (B, T, 2D) -> (B, T, D)

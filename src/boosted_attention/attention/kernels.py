@@ -1,8 +1,8 @@
-"""Attention kernels with one signature: fused (the weights never in memory) and explicit (the weights in hand).
+"""Attention kernels with one signature: fused (weights never in memory) and explicit (weights in memory).
 
     y = softmax(scale * q k^T + mask) v
 
-A kernel makes the map v -> y, so that a learner can apply one map more than once, and the weights if it has them.
+A kernel returns the map v -> y, so that a learner can apply one map several times, and the weights if it has them.
 
 The explicit kernel serves traces, dropout in training and function transforms (vmap, grad of grad), for which the
 fused CPU kernel has no path. In half precision it works in float32 and rounds once, as the fused kernel does.
@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
 from torch.nn import functional
 
 from boosted_attention.attention.masks import Mask, causal_mask
+from boosted_attention.attention.options import CHOICES
+from boosted_attention.compat import inside_transform
 from boosted_attention.validation import require_choice
 
 Map = Callable[[Tensor], Tensor]  # values (B, H_kv or H, S, dv) -> outputs (B, H, T, dv)
@@ -29,7 +30,7 @@ def repeat_heads(t: Tensor, n_heads: int) -> Tensor:
 
 
 def fused(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tuple[Map, None]:
-    """The map computes its scores anew each time it is applied."""
+    """Return a map that computes its scores anew each time it is applied."""
     assert dropout == 0.0, "dropout draws its mask on explicit weights"
     n_heads, bias = q.shape[1], mask.tensor
     if bias is not None:
@@ -48,7 +49,7 @@ def fused(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tup
 
 
 def explicit(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tuple[Map, Tensor]:
-    """The weights are computed once; each application draws a dropout mask of its own."""
+    """Return a map whose weights are computed once, and the weights; each application draws its own dropout mask."""
     dtype, n_heads = q.dtype, q.shape[1]
     work = torch.promote_types(dtype, torch.float32)
     bias = causal_mask(q.shape[2], k.shape[2], q.device)[None, None] if mask.is_causal else mask.tensor
@@ -70,22 +71,21 @@ def explicit(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> 
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Autocast off, where the device has it."""
+    """Switch autocast off, where the device has it."""
     if not torch.amp.is_autocast_available(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
 
 
-def inside_transform() -> bool:
-    """Whether a torch.func transform (vmap, grad, jvp) is tracing this call."""
-    if torch.compiler.is_compiling():
-        return False
-    return peek_interpreter_stack() is not None
-
-
 def choose_kernel(kernel: str, *, tracing: bool, dropout: float) -> Kernel:
-    """``kernel`` is "auto" or "explicit"; what only the explicit kernel can do takes it regardless."""
-    require_choice("kernel", kernel, ("auto", "explicit"))
+    """Choose the kernel of a call; traces, dropout and function transforms take the explicit one in any case.
+
+    Args:
+        kernel: "auto" or "explicit".
+        tracing: whether the call is traced.
+        dropout: probability of dropout in this call.
+    """
+    require_choice("kernel", kernel, CHOICES["kernel"])
     if kernel == "explicit" or tracing or dropout > 0.0 or inside_transform():
         return explicit
     return fused

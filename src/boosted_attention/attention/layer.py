@@ -2,77 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Unpack
+from typing import Any, ClassVar, Concatenate, ParamSpec
 
 import torch
 from torch import Tensor, nn
 
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.cache import KVCache, LayerCache
-from boosted_attention.attention.config import CommonOptions, LayerConfig, Temperature, common_options
+from boosted_attention.attention.documentation import Option, with_arguments
 from boosted_attention.attention.gates import GATES
 from boosted_attention.attention.kernels import choose_kernel
-from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner
+from boosted_attention.attention.learner import (
+    LEARNERS,
+    KeyValue,
+    RoundCall,
+    SoftmaxLearner,
+    learner_class,
+    own_options,
+    resolve,
+)
 from boosted_attention.attention.masks import build_mask
+from boosted_attention.attention.options import LAYER_PRESETS, LayerOptions, layer_options
 from boosted_attention.attention.residuals import RESIDUALS
 from boosted_attention.attention.trace import LayerTrace, Traced
-from boosted_attention.validation import require, require_choice
+from boosted_attention.validation import InputError, require
 
-Memory = Tensor | tuple[Tensor, Tensor]
+CrossMemory = Tensor | tuple[Tensor, Tensor]
+P = ParamSpec("P")
+
+
+def takes(options: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Tell type checkers that a method takes the arguments of ``options``; nothing changes at run time."""
+    return lambda method: method
 
 
 class AttentionLayer(Traced):
     """Rounds of base learners, each correcting the estimate so far, then (in head space) one output projection.
 
-    Weights: ``rounds.{m}.qkv`` (rows q, k, v; heads contiguous), ``rounds.{m}.q`` where a round shares K/V,
-    ``rounds.{m}.q|k|v`` where widths differ, ``rounds.{m}.out`` in output space, ``gates.{m-1}.*``, ``out``.
+        F_0 = f_0(x);   r_m = x - F_{m-1};   c_m = f_m(r_m);   F_m = F_{m-1} + g_m * c_m;   out_proj(F_{M-1})
 
-    ``kernel`` is "auto" (fused where possible) or "explicit" (the attention matrix in memory, for comparisons).
+    x (B, T, d_model) -> (B, T, d_model). Weights: ``rounds.{m}.qkv`` (rows q, k, v; heads contiguous), ``rounds.{m}.q``
+    where a round shares K/V, ``rounds.{m}.q|k|v`` where widths differ, ``rounds.{m}.out_proj`` in output space,
+    ``gates.{m-1}.*``, ``out_proj``. Options of a learner's own may be passed as keywords as well.
     """
 
-    def __init__(self, config: LayerConfig):
-        super().__init__()
-        require_choice("learner", config.learner, LEARNERS)
-        self.config = config
-        self.n_rounds = config.n_rounds
-        self.kernel = "auto"
-        make = partial(LEARNERS[config.learner], config, **config.learner_options)
-        self.rounds = nn.ModuleList([make(m) for m in range(config.n_rounds)])
-        gate = GATES[config.gate]
-        self.gates = nn.ModuleList([gate(config.d_estimate, bias=config.bias) for _ in range(config.n_rounds - 1)])
-        self.out = None
-        if config.out and config.space == "heads":
-            self.out = nn.Linear(config.d_inner, config.d_model, bias=config.bias)
-        learner = self._learner(0)
-        require(
-            config.dropout == 0.0 or learner.allows_dropout,
-            f"dropout={config.dropout} must be 0 with learner={config.learner!r}: a random map has no fixed point",
-        )
+    __signature__: ClassVar[inspect.Signature]
+    preset: ClassVar[Mapping[str, Any]] = {}
+    """Defaults of the class that differ from those of ``LayerOptions``, stated in the heading of a subclass."""
 
-    def _learner(self, m: int) -> SoftmaxLearner:
-        learner = self.rounds[m]
-        assert isinstance(learner, SoftmaxLearner)
-        return learner
+    def __init_subclass__(cls, **preset: Any):
+        """Set the defaults that a class states in its heading, and derive its signature and help from its options.
+
+        Args:
+            preset: defaults, as in ``class TwicingAttention(AttentionLayer, learner="twicing")``.
+        """
+        super().__init_subclass__()
+        cls.preset = {**cls.preset, **preset}
+        if "__init__" in vars(cls):  # a subclass with arguments of its own has their signature
+            cls.__signature__ = without_self(inspect.signature(cls.__init__))
+        else:
+            document(cls)
+
+    @takes(LayerOptions)
+    def __init__(self, d_model: int, n_heads: int, **options: Any):
+        super().__init__()
+        given = {**self.preset, "d_model": d_model, "n_heads": n_heads, **options}
+        self.config = config = resolve(type(self).__name__, given)
+        self.n_rounds, self.kernel = config.n_rounds, config.kernel
+        made = [learner_class(name)(config, m, **config.options_of(m)) for m, name in enumerate(config.learners)]
+        self._check_learners(made)
+        self.rounds = nn.ModuleList(made)
+        gate = GATES[config.gate]
+        self.gates = nn.ModuleList(
+            [gate(config.d_estimate, bias=config.bias, **config.factory) for _ in range(config.n_rounds - 1)]
+        )
+        self.out_proj = None
+        if config.out_proj and config.space == "heads":
+            self.out_proj = nn.Linear(config.d_inner, config.d_model, bias=config.bias, **config.factory)
+
+    def _check_learners(self, learners: list[SoftmaxLearner]) -> None:
+        """Raise InputError where a learner does not go with an option, or with the other learners."""
+        names = self.config.learners
+        for m, learner in enumerate(learners):
+            require(
+                self.config.dropout == 0.0 or learner.allows_dropout,
+                f"dropout={self.config.dropout} must be 0 with learner={names[m]!r} in round {m}: a random map has no "
+                "fixed point",
+            )
+            require(
+                self.config.reads_own_kv(m) or learner.kv_layout == learners[0].kv_layout,
+                f"kv_source='shared' with learner={names}: {names[m]!r} in round {m} lays values out otherwise than "
+                f"{names[0]!r} in round 0; use kv_source='residual' or 'input'",
+            )
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, in the order of construction: the same seed gives the same weights."""
+        for learner in self.rounds:
+            assert isinstance(learner, SoftmaxLearner)
+            learner.reset_parameters()
+        for gate in self.gates:
+            gate.reset_parameters()  # type: ignore[operator]  # nn.ModuleList forgets the type
+        if self.out_proj is not None:
+            self.out_proj.reset_parameters()
 
     def forward(
         self,
         x: Tensor,
         *,
-        memory: Memory | None = None,
+        memory: CrossMemory | None = None,
         mask: Tensor | None = None,
         is_causal: bool = False,
         positions: Tensor | None = None,
         cache: KVCache | LayerCache | None = None,
         trace: LayerTrace | None = None,
     ) -> Tensor:
-        """Attend.
+        """Run the rounds and project the result.
 
         Args:
             x: (B, T, d_model).
-            memory: cross-attention: a tensor (B, S, d_model) or a (key, value) pair. Every round's keys and values
-                come from it; only the query becomes the residual.
+            memory: what cross-attention reads, a tensor (B, S, d_model) or a (key, value) pair. Every round's keys and
+                values come from it; only the query becomes the residual.
             mask: bool (True = may attend) or additive, (T, S) or (B, H, T, S), any size may be 1. S counts what the
                 cache holds. A query that sees nothing contributes zero before the output projection.
             is_causal: position t sees positions up to t. Joined with ``mask``; required with ``cache``.
@@ -81,7 +133,7 @@ class AttentionLayer(Traced):
             trace: filled with what every round did.
 
         Returns:
-            (B, T, d_model); with ``out=False`` the last estimate F itself.
+            (B, T, d_model); with ``out_proj=False`` the last estimate F itself.
         """
         source, n_keys = self._check_input(x, memory, is_causal)
         batch, n_queries = x.shape[:2]
@@ -102,7 +154,7 @@ class AttentionLayer(Traced):
             trace.begin(len(active))
         dropout = self.config.dropout if self.training else 0.0
         kernel = choose_kernel(self.kernel, tracing=trace is not None, dropout=dropout)
-        shared_kv: tuple[Tensor, Tensor] | None = None
+        shared_kv: KeyValue | None = None
 
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal shared_kv
@@ -120,34 +172,33 @@ class AttentionLayer(Traced):
         estimate = boosting(x, learners, gates, residual, None if trace is None else trace.observe)
         if layer_cache is not None:
             layer_cache.advance(n_queries)
-        return estimate if self.out is None else self.out(estimate)
+        return estimate if self.out_proj is None else self.out_proj(estimate)
 
-    def _check_input(
-        self, x: Tensor, memory: Memory | None, is_causal: bool
-    ) -> tuple[tuple[Tensor, Tensor] | None, int]:
-        """Validate shapes; the (key, value) source if there is a memory, and how many keys this call adds."""
+    def _check_input(self, x: Tensor, memory: CrossMemory | None, is_causal: bool) -> tuple[KeyValue | None, int]:
+        """Validate shapes; return the memory's (key, value), if there is one, and how many keys this call adds."""
         d = self.config.d_model
         if x.ndim != 3 or x.shape[-1] != d:
-            raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, length, {d})")
+            raise InputError(f"x has shape {tuple(x.shape)}; expected (batch, length, {d})")
         widths = (self.config.kdim or d, self.config.vdim or d)
         if memory is None:
             if widths != (d, d):
-                raise ValueError(f"memory is needed: kdim, vdim = {widths} differ from d_model={d}")
+                raise InputError(f"memory is needed: kdim, vdim = {widths} differ from d_model={d}")
             return None, x.shape[1]
-        if self._learner(0).needs_square_map:
-            raise ValueError(
-                f"memory: learner={self.config.learner!r} smooths values with the map that made them and needs queries "
-                "and keys to be the same positions"
-            )
+        for m, learner in enumerate(self.rounds):
+            if learner.needs_square_map:
+                raise InputError(
+                    f"memory: learner={self.config.learners[m]!r} in round {m} smooths values with the map that made "
+                    "them and needs queries and keys to be the same positions"
+                )
         require(not is_causal, "is_causal: a memory has no order of its own; pass a mask")
         require(self.config.rope_theta is None, "memory: a layer with rope_theta has no positions for a memory's keys")
         source = (memory, memory) if isinstance(memory, Tensor) else tuple(memory)
         if len(source) != 2:
-            raise ValueError(f"memory has {len(source)} entries; expected a tensor or a (key, value) pair")
+            raise InputError(f"memory has {len(source)} entries; expected a tensor or a (key, value) pair")
         shapes = [tuple(t.shape) for t in source]
         expected = [(x.shape[0], shapes[0][1] if len(shapes[0]) == 3 else "keys", width) for width in widths]
         if shapes != expected:
-            raise ValueError(f"memory has shapes {shapes}; expected {expected} for this x")
+            raise InputError(f"memory has shapes {shapes}; expected {expected} for this x")
         return source, source[0].shape[1]
 
     def _positions(self, x: Tensor, positions: Tensor | None, past: int) -> Tensor | None:
@@ -159,7 +210,7 @@ class AttentionLayer(Traced):
             return torch.arange(past, past + length, device=x.device)
         integral = not positions.is_floating_point() and positions.dtype != torch.bool
         if not integral or positions.shape not in ((length,), (1, length), (batch, length)):
-            raise ValueError(
+            raise InputError(
                 f"positions has shape {tuple(positions.shape)} and dtype {positions.dtype}; "
                 f"expected integers of shape ({length},) or ({batch}, {length})"
             )
@@ -173,80 +224,42 @@ class AttentionLayer(Traced):
         return shown
 
 
-class StandardAttention(AttentionLayer):
-    """softmax(Q K^T / sqrt(d_h)) V, projected out: the boosting loop with one round (Vaswani et al., 2017)."""
+def options_of_class(layer: type[AttentionLayer]) -> list[Option]:
+    """Return the options a layer class takes: those of every layer, and those of the learner it presets."""
+    learner = layer.preset.get("learner", "softmax")
+    return [*layer_options(layer.preset), *own_options(LEARNERS[learner])]
 
-    def __init__(self, d_model: int, n_heads: int, **common: Unpack[CommonOptions]):
-        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, **common_options(common)))
+
+def without_self(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature of a method as callers see it."""
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-class BoostedAttention(AttentionLayer):
-    """Gradient-boosted attention: round 0 estimates, each further round attends to what is still missing.
+def document(layer: type[AttentionLayer]) -> None:
+    """Write the options of a layer class into its signature and its docstring."""
+    options = options_of_class(layer)
+    parameters = [option.parameter(keyword=option.name not in ("d_model", "n_heads")) for option in options]
+    layer.__signature__ = inspect.Signature(parameters)
+    layer.__doc__ = with_arguments(layer.__doc__, options)
 
-        F_0 = Attn_0(x);   r_m = x - F_{m-1};   c_m = Attn_m(r_m);   F_m = F_{m-1} + g_m * c_m;   out(F_{M-1})
 
-    Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1.
+document(AttentionLayer)
 
-    Args:
-        d_model: width of x.
-        n_heads: attention heads per round.
-        n_rounds: M; 1 is standard attention.
-        gate: "none" (g = 1), "scalar" (one learned shrinkage per round), "vector" (the paper's, Linear(2d -> d) on
-            [F || c]), "mlp" (with a hidden layer).
-        kv_source: where a correction's keys and values come from: "residual" (the paper), "input" (Appendix D), or
-            "shared" (round 0's own keys and values, no new projections, one K/V in the cache).
-        residual: "error" (x - F), or a control: "input" (x, a parallel second attention), "estimate" (F).
-        space: "heads" (x - F before the one output projection; needs n_heads * head_dim == d_model) or "output" (every
-            round has its own output projection; any head_dim).
-        learner: the base learner of every round: "softmax", "differential", "gated", ... (``LEARNERS``).
-        n_kv_heads: grouped-query attention: an int, or one per round.
-        head_dim: default d_model / n_heads.
-        rope_theta: base of the rotary embedding; None for no rotary embedding.
-        temperature: the factor on the scores: None (1/sqrt(head_dim)), a float, or "learned" (an inverse temperature
-            per round, starting at 2).
-        out: False leaves out the output projection.
-        layer_index: place in the model: names the cache slots; differential attention's lambda_init depends on it.
-        bias: biases on projections and gates.
-        dropout: on attention weights, in training.
+
+class StandardAttention(AttentionLayer, **LAYER_PRESETS["StandardAttention"]):
+    """Standard attention, softmax(Q K^T / sqrt(d_h)) V and an output projection: the boosting loop with one round.
+
+    x (B, T, d_model) -> (B, T, d_model).
+    Reference: Vaswani et al., "Attention Is All You Need", NeurIPS 2017.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        *,
-        n_rounds: int = 2,
-        gate: str = "vector",
-        kv_source: str = "residual",
-        residual: str = "error",
-        space: str = "heads",
-        learner: str = "softmax",
-        n_kv_heads: int | Sequence[int] | None = None,
-        head_dim: int | None = None,
-        rope_theta: float | None = None,
-        temperature: Temperature = None,
-        out: bool = True,
-        layer_index: int = 0,
-        bias: bool = True,
-        dropout: float = 0.0,
-    ):
-        super().__init__(
-            LayerConfig(
-                d_model=d_model,
-                n_heads=n_heads,
-                n_rounds=n_rounds,
-                gate=gate,
-                kv_source=kv_source,
-                residual=residual,
-                space=space,
-                learner=learner,
-                n_kv_heads=n_kv_heads,
-                head_dim=head_dim,
-                rope_theta=rope_theta,
-                temperature=temperature,
-                out=out,
-                layer_index=layer_index,
-                bias=bias,
-                dropout=dropout,
-            )
-        )
+
+class BoostedAttention(AttentionLayer, **LAYER_PRESETS["BoostedAttention"]):
+    """Gradient-boosted attention: round 0 estimates, each further round attends to what is still missing.
+
+        F_0 = Attn_0(x);   r_m = x - F_{m-1};   c_m = Attn_m(r_m);   F_m = F_{m-1} + g_m * c_m;   out_proj(F_{M-1})
+
+    x (B, T, d_model) -> (B, T, d_model).
+    Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1; the paper's code is at
+    https://github.com/salehsargolzaee/boosted-attention
+    """

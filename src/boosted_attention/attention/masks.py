@@ -2,7 +2,7 @@
 
 The convention is that of ``torch.nn.functional.scaled_dot_product_attention``: a bool mask is True where a query may
 attend, an additive mask is added to the scores. Both are (T, S) or (B, H, T, S), where any of the four sizes may be 1;
-a padding mask is (B, 1, 1, S). A query that may attend to nothing gets a zero, with a zero gradient, never a NaN.
+a padding mask is (B, 1, 1, S). The output of a query that may attend to nothing is zero with a zero gradient.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from boosted_attention.validation import require
 
 
 class Mask(NamedTuple):
-    """One form for every kernel. In ``tensor`` every row is open somewhere; ``dead`` marks those to zero afterwards."""
+    """The form of a mask that kernels take: ``tensor`` is open somewhere in every row, ``dead`` marks rows to zero."""
 
     tensor: Tensor | None = None  # bool or additive, four dimensions that broadcast to (B, H, T, S)
     dead: Tensor | None = None  # bool, four dimensions that broadcast to (B, H, T, 1)
@@ -22,12 +22,12 @@ class Mask(NamedTuple):
 
 
 def causal_mask(n_queries: int, n_keys: int, device: torch.device | None = None) -> Tensor:
-    """True where query t may see key s; the queries are the last ``n_queries`` of the ``n_keys`` positions."""
+    """Return (T, S), True where query t may see key s; queries are the last ``n_queries`` of ``n_keys`` positions."""
     return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)  # (T, S)
 
 
 def padding_mask(attention_mask: Tensor) -> Tensor:
-    """A tokenizer's (B, S) attention mask (1 = real token) as the bool mask the layers take."""
+    """Turn a tokenizer's attention mask (B, S), 1 = real token, into the bool mask the layers take, (B, 1, 1, S)."""
     require(attention_mask.ndim == 2, f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, keys)")
     return attention_mask.bool()[:, None, None, :]  # (B, 1, 1, S)
 

@@ -3,20 +3,29 @@
 Its masks have its own convention, the opposite of the layers': a bool mask is True where attention is *not* allowed.
 """
 
+import inspect
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.attention.config import LayerConfig
-from boosted_attention.attention.layer import AttentionLayer
+from boosted_attention.attention.documentation import Option, with_arguments
+from boosted_attention.attention.layer import BoostedAttention, options_of_class, without_self
 from boosted_attention.attention.trace import LayerTrace
 from boosted_attention.validation import require
 
+OWN_TEXTS = {
+    "add_bias_kv": "Not supported, must be False.",
+    "add_zero_attn": "Not supported, must be False.",
+    "batch_first": "Whether the batch is the first dimension of inputs and outputs.",
+    "self_attention": "True or False for all calls; None decides by identity of query, key and value.",
+}
+RENAMED = {"d_model": "embed_dim", "n_heads": "num_heads"}
+
 
 class NotATensor:
-    """Stands where torch's encoder looks for a weight, and makes it take the ordinary path."""
+    """A stand-in for the weight that torch's encoder looks for, which makes it take the ordinary path."""
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -24,21 +33,18 @@ class NotATensor:
 
 
 class BoostedMultiheadAttention(nn.Module):
-    """Drop-in for ``nn.MultiheadAttention``, also as ``self_attn`` or ``multihead_attn`` of a transformer layer.
+    """Boosted attention as a drop-in for ``nn.MultiheadAttention``, also inside a transformer layer of torch.
 
-    Self-attention boosts as the paper does; in cross-attention every round's keys and values come from ``key`` and
-    ``value``, and only the query becomes the residual. The two are different functions even on equal values. Which one
-    a call is, is decided by whether query, key and value are the same object, unless ``self_attention`` says so.
-
-    Args:
-        embed_dim, num_heads, dropout, bias, kdim, vdim, batch_first, device, dtype: as in ``nn.MultiheadAttention``.
-        add_bias_kv, add_zero_attn: accepted in their place, must be False.
-        n_rounds, gate, kv_source, residual, space, learner: as in ``BoostedAttention``.
-        self_attention: True or False for all calls; None decides by identity.
+    query (L, N, E), key and value (S, N, E) -> output (L, N, E) and weights (N, L, S); with ``batch_first=True`` N
+    comes first. Self-attention boosts as the paper does; in cross-attention every round's keys and values come from
+    ``key`` and ``value``, and only the query becomes the residual. The two are different functions even on equal
+    values. A call is self-attention if query, key and value are the same object, unless ``self_attention`` decides it.
+    Options of ``BoostedAttention`` may be passed as keywords.
     """
 
     # nn.TransformerEncoderLayer and nn.TransformerEncoder bypass self_attn.forward in eval mode unless these say that
     # there is no packed projection for their fused kernel; an encoder built before the exchange asks the weights too.
+    __signature__: ClassVar[inspect.Signature]
     in_proj_bias = None
     in_proj_weight = NotATensor()
     out_proj = SimpleNamespace(weight=None, bias=None)
@@ -60,13 +66,8 @@ class BoostedMultiheadAttention(nn.Module):
         device: Any = None,
         dtype: torch.dtype | None = None,
         *,
-        n_rounds: int = 2,
-        gate: str = "vector",
-        kv_source: str = "residual",
-        residual: str = "error",
-        space: str = "heads",
-        learner: str = "softmax",
         self_attention: bool | None = None,
+        **options: Any,
     ):
         super().__init__()
         require(not add_bias_kv, "add_bias_kv=True is not supported; use False")
@@ -74,22 +75,15 @@ class BoostedMultiheadAttention(nn.Module):
         self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
         self.dropout, self.self_attention = dropout, self_attention
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
-        config = LayerConfig(
-            d_model=embed_dim,
-            n_heads=num_heads,
-            dropout=dropout,
-            bias=bias,
-            kdim=kdim,
-            vdim=vdim,
-            n_rounds=n_rounds,
-            gate=gate,
-            kv_source=kv_source,
-            residual=residual,
-            space=space,
-            learner=learner,
-        )
-        self.head_dim = config.d_head
-        self.attention = AttentionLayer(config).to(device=device, dtype=dtype)
+        common = {"dropout": dropout, "bias": bias, "kdim": kdim, "vdim": vdim, "device": device, "dtype": dtype}
+        for name in ("d_model", "n_heads"):
+            require(name not in options, f"{name} is called {RENAMED[name]} here, as in nn.MultiheadAttention")
+        self.attention = BoostedAttention(embed_dim, num_heads, **common, **options)
+        self.head_dim = self.attention.config.d_head
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, as construction did."""
+        self.attention.reset_parameters()
 
     def forward(
         self,
@@ -102,11 +96,13 @@ class BoostedMultiheadAttention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As ``nn.MultiheadAttention.forward``.
+        """Attend as ``nn.MultiheadAttention.forward`` does, with the same arguments.
 
-        ``attn_mask`` always holds; ``is_causal`` without one makes self-attention causal. The weights are round 0's,
-        before dropout: (N, L, S), or (N, H, L, S) with ``average_attn_weights=False`` (2H maps with the learner
-        "differential-v2"); ``capture`` shows every round.
+        ``attn_mask`` always holds; ``is_causal`` without one makes self-attention causal.
+
+        Returns:
+            The output in the form of the query, and round 0's weights before dropout: (N, L, S), or (N, H, L, S) with
+            ``average_attn_weights=False`` (2H maps with the learner "differential-v2"). ``capture`` shows every round.
         """
         require(not query.is_nested, "query is a nested tensor; build the encoder with enable_nested_tensor=False")
         is_self = self.self_attention
@@ -146,7 +142,7 @@ class BoostedMultiheadAttention(nn.Module):
         return t if self.batch_first else t.transpose(0, 1)
 
     def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, batch: int, n_queries: int, n_keys: int):
-        """Both masks of nn.MultiheadAttention as one in the layers' convention, (N, H, L, S) or None."""
+        """Join both masks of nn.MultiheadAttention into one in the layers' convention, (N, H, L, S) or None."""
         masks = []
         if attn_mask is not None:
             heads = (batch * self.num_heads, n_queries, n_keys)
@@ -176,7 +172,23 @@ class BoostedMultiheadAttention(nn.Module):
 
 
 def as_additive(mask: Tensor) -> Tensor:
-    """0 where a True-is-forbidden mask allows, -inf where it does not; additive masks as they are."""
+    """Turn a True-is-forbidden mask into 0 and -inf; additive masks stay as they are."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=torch.get_default_dtype()).masked_fill(mask, -torch.inf)
+
+
+def document() -> None:
+    """Add the options of a boosted layer to the signature and the docstring."""
+    own = without_self(inspect.signature(BoostedMultiheadAttention.__init__)).parameters.values()
+    own = [p for p in own if p.kind is not p.VAR_KEYWORD]
+    options = options_of_class(BoostedAttention)
+    added = [option for option in options if option.name not in {*RENAMED, *(p.name for p in own)}]
+    parameters = [*own, *(option.parameter(keyword=True) for option in added)]
+    BoostedMultiheadAttention.__signature__ = inspect.Signature(parameters)
+    texts = {RENAMED.get(option.name, option.name): option.text for option in options} | OWN_TEXTS
+    described = [Option(p.name, p.default, texts[p.name], p.annotation) for p in own]
+    BoostedMultiheadAttention.__doc__ = with_arguments(BoostedMultiheadAttention.__doc__, [*described, *added])
+
+
+document()

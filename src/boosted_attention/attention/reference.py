@@ -1,7 +1,7 @@
-"""The oracle: every formula as loops and einsum, to be read beside the papers. Slow on purpose; right in float64.
+"""The oracle: every formula as loops and einsum, to be read beside the papers. Slow on purpose; exact in float64.
 
 Nothing here uses the fast code: weights come by name from a state dict, heads are looped over, the attention matrix is
-built entry by entry of its definition. ``layer`` is Algorithm 1; the other functions are its base learners.
+built from its definition. ``layer`` is Algorithm 1; the other functions are its base learners, by name in ``LEARNERS``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Weights = Mapping[str, Tensor]
 
 
 def attention_map(q: Tensor, k: Tensor, visible: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """A_ts = exp(scale q_t.k_s + b_ts) / sum over visible s; a row that sees nothing is zero. (T, dh) -> (T, S)."""
+    """Return A_ts = exp(scale q_t.k_s + b_ts) / sum over visible s, (T, S); a row that sees nothing is zero."""
     scores = torch.einsum("td,sd->ts", q, k) * scale + bias
     scores = torch.where(visible, scores, torch.zeros_like(scores))
     top = torch.where(visible, scores, -torch.inf).amax(dim=1, keepdim=True).clamp_min(torch.finfo(q.dtype).min)
@@ -30,7 +30,7 @@ def attention_map(q: Tensor, k: Tensor, visible: Tensor, bias: Tensor, scale: fl
 
 
 def visibility(mask: Tensor | None, is_causal: bool, shape: tuple[int, int, int, int], like: Tensor):
-    """Who sees whom, and the additive part: two dense (B, H, T, S) tensors from SDPA's mask convention."""
+    """Return who sees whom, and the additive part: two dense (B, H, T, S) tensors from SDPA's mask convention."""
     n_queries, n_keys = shape[2:]
     visible = torch.ones(shape, dtype=torch.bool)
     bias = torch.zeros(shape, dtype=like.dtype)
@@ -70,57 +70,61 @@ class Row:
         self.dh: int = options["head_dim"]
         self.visible: Tensor = options["visible"]  # (H, T, S)
         self.bias: Tensor = options["bias"]
-        temperature = options["temperature"]
-        self.beta = weights["log_beta"].exp() if temperature == "learned" else 1.0
-        default = 1 / math.sqrt(self.dh)
-        self.scale: float = default if temperature is None else 1.0 if temperature == "learned" else temperature
+        scale = options["scale"]
+        self.beta = weights["log_beta"].exp() if scale == "learned" else 1.0
+        self.scale: float = 1 / math.sqrt(self.dh) if scale is None else 1.0 if scale == "learned" else scale
 
     def linear(self, name: str, t: Tensor) -> Tensor:
+        """Return W t + b of the named weights."""
         y = torch.einsum("sd,ed->se", t, self.w[f"{name}.weight"])
         return y + self.w[f"{name}.bias"] if f"{name}.bias" in self.w else y
 
     def projected(self, part: str, t: Tensor, widths: tuple[int, int, int]) -> Tensor:
-        """W_part t + b_part, from a fused qkv weight (rows q, k, v) or from weights of its own."""
+        """Return W_part t + b_part, from a fused qkv weight (rows q, k, v) or from weights of its own."""
         if "qkv.weight" not in self.w:
             return self.linear(part, t)
         start = sum(widths["qkv".index(part) - n] for n in range(1, "qkv".index(part) + 1))
         return self.linear("qkv", t)[:, start : start + widths["qkv".index(part)]]
 
     def queries(self, z: Tensor, n: int, n_kv: int) -> list[Tensor]:
-        """q_1 .. q_n, each (T, dh), of a layer with n query heads and n_kv key heads."""
+        """Return q_1 .. q_n, each (T, dh), of a layer with n query heads and n_kv key heads."""
         q = self.projected("q", z, (n * self.dh, n_kv * self.dh, n_kv * self.dh)) * self.beta
         return [self.placed(q[:, i * self.dh : (i + 1) * self.dh]) for i in range(n)]
 
     def keys(self, n: int, n_kv: int) -> list[Tensor]:
+        """Return k_1 .. k_{n_kv}, each (S, dh)."""
         k = self.projected("k", self.key, (n * self.dh, n_kv * self.dh, n_kv * self.dh))
         return [self.placed(k[:, i * self.dh : (i + 1) * self.dh]) for i in range(n_kv)]
 
     def values(self, n: int, n_kv: int, width: int) -> list[Tensor]:
+        """Return the value heads, each (S, width)."""
         v = self.projected("v", self.value, (n * self.dh, n_kv * self.dh, n_kv * self.dh))
         return [v[:, i * width : (i + 1) * width] for i in range(v.shape[1] // width)]
 
     def placed(self, t: Tensor) -> Tensor:
+        """Turn t to its positions, if the layer has rotary embedding."""
         theta = self.o["rope_theta"]
         return t if theta is None else rotary(t, self.o["positions"], theta)
 
     def map(self, q: Tensor, k: Tensor, head: int) -> Tensor:
+        """Return the attention map of one head, (T, S)."""
         return attention_map(q, k, self.visible[head], self.bias[head], self.scale)
 
 
 def softmax(row: Row) -> Tensor:
-    """Attn(z) = A V, head by head."""
+    """Return Attn(z) = A V, head by head, (T, D)."""
     return retrieve(row, row.z)
 
 
 def retrieve(row: Row, state: Tensor) -> Tensor:
-    """Attention with ``state`` as the query and the row's keys and values: one step of retrieval."""
+    """Attend with ``state`` as the query to the row's keys and values: one step of retrieval."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
     q, k, v = row.queries(state, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
     return torch.cat([row.map(q[i], k[i * h_kv // h], i) @ v[i * h_kv // h] for i in range(h)], dim=1)
 
 
 def twicing(row: Row) -> Tensor:
-    """(2A - A^2) V."""
+    """Return (2A - A^2) V."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
     q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
     heads = []
@@ -131,13 +135,13 @@ def twicing(row: Row) -> Tensor:
 
 
 def gated(row: Row, headwise: bool = False) -> Tensor:
-    """A V * sigmoid(z W_theta)."""
+    """Return A V * sigmoid(z W_theta)."""
     y, g = softmax(row), torch.sigmoid(row.linear("theta", row.z))
     return y * (g.repeat_interleave(row.dh, dim=1) if headwise else g)
 
 
 def differential(row: Row) -> Tensor:
-    """RMSNorm((A_1 - lambda A_2) V) (1 - lambda_init), pair by pair."""
+    """Return RMSNorm((A_1 - lambda A_2) V) (1 - lambda_init), pair by pair."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
     pairs, kv_pairs = h // 2, h_kv // 2
     q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, 2 * row.dh)
@@ -154,7 +158,7 @@ def differential(row: Row) -> Tensor:
 
 
 def differential_v2(row: Row) -> Tensor:
-    """A_even V - sigmoid(z W_lambda) A_odd V."""
+    """Return A_even V - sigmoid(z W_lambda) A_odd V."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
     widths = (2 * h * row.dh, h_kv * row.dh, h_kv * row.dh)
     q, k, v = (row.projected(part, t, widths) for part, t in zip("qkv", (row.z, row.key, row.value), strict=True))
@@ -171,7 +175,7 @@ def differential_v2(row: Row) -> Tensor:
 
 
 def hopfield(row: Row, n_steps: int = 3, tol: float = 0.0) -> Tensor:
-    """z_{n+1} = Attn(query z_n) with keys and values fixed; each position stops when it rests."""
+    """Iterate z_{n+1} = Attn(query z_n) with keys and values fixed; each position stops when it rests."""
     z = retrieve(row, row.z)
     resting = [False] * z.shape[0]
     for _ in range(n_steps - 1):
@@ -185,7 +189,7 @@ def hopfield(row: Row, n_steps: int = 3, tol: float = 0.0) -> Tensor:
 
 
 def equilibrium(row: Row, inject: bool = True, max_steps: int = 100, tol: float = 1e-6) -> Tensor:
-    """The fixed point by sheer repetition, differentiated through every step: what implicit gradients must equal.
+    """Compute the fixed point by repetition, differentiated through every step: what implicit gradients must equal.
 
     All max_steps are taken, whatever ``tol``.
     """
@@ -199,7 +203,6 @@ LEARNERS = {
     "softmax": softmax,
     "twicing": twicing,
     "gated": gated,
-    "gated-headwise": lambda row: gated(row, headwise=True),
     "differential": differential,
     "differential-v2": differential_v2,
     "hopfield": hopfield,
@@ -211,7 +214,7 @@ LEARNERS = {
 
 
 def gate_value(kind: str, w: Weights, estimate: Tensor, correction: Tensor) -> Tensor:
-    """g(F, c) for one batch row, (T, D)."""
+    """Return g(F, c) for one batch row, (T, D)."""
 
     def linear(name: str, t: Tensor) -> Tensor:
         y = torch.einsum("sd,ed->se", t, w[f"{name}.weight"])
@@ -239,7 +242,7 @@ def layer(
     is_causal: bool = False,
     positions: Tensor | None = None,
 ) -> Tensor:
-    """Algorithm 1 for a layer of the given ``LayerConfig`` and state dict, batch row by batch row."""
+    """Run Algorithm 1 for a layer of the given ``LayerOptions`` and state dict, batch row by batch row."""
     key, value = memory if isinstance(memory, tuple) else (memory, memory)
     n_keys = x.shape[1] if key is None else key.shape[1]
     visible, bias = visibility(mask, is_causal, (x.shape[0], config.n_heads, x.shape[1], n_keys), x)
@@ -251,7 +254,7 @@ def layer(
             "n_heads": config.n_heads,
             "head_dim": config.head_dim or config.d_model // config.n_heads,
             "rope_theta": config.rope_theta,
-            "temperature": config.temperature,
+            "scale": config.scale,
             "layer_index": config.layer_index,
             "visible": visible[b],
             "bias": bias[b],
@@ -260,16 +263,15 @@ def layer(
         source = None if key is None or value is None else (key[b], value[b])
         outputs.append(one_sequence(config, weights, x[b], source, options))
     y = torch.stack(outputs) if outputs else x
-    if "out.weight" in weights:
-        y = torch.einsum("btd,ed->bte", y, weights["out.weight"]) + weights.get("out.bias", 0.0)
+    if "out_proj.weight" in weights:
+        y = torch.einsum("btd,ed->bte", y, weights["out_proj.weight"]) + weights.get("out_proj.bias", 0.0)
     return y
 
 
 def one_sequence(
     config: Any, weights: Weights, x: Tensor, memory: tuple[Tensor, Tensor] | None, options: dict[str, Any]
 ) -> Tensor:
-    """The rounds of Algorithm 1 on one sequence, (T, D) -> (T, D)."""
-    learner = LEARNERS[config.learner]
+    """Run the rounds of Algorithm 1 on one sequence, (T, D) -> (T, D)."""
     estimate = torch.zeros_like(x)
     for m in range(config.n_rounds):
         z = x
@@ -280,9 +282,9 @@ def one_sequence(
         if config.kv_source == "shared" and m > 0:
             w = {**shared_projections(weights, config, options["head_dim"]), **w}
         row = Row({**options, "n_kv_heads": config.kv_heads[m]}, w, z, key, value)
-        correction = learner(row, **config.learner_options)
+        correction = LEARNERS[config.learners[m]](row, **config.options_of(m))
         if config.space == "output":
-            correction = row.linear("out", correction)
+            correction = row.linear("out_proj", correction)
         if m == 0:
             estimate = correction
         else:
@@ -292,11 +294,12 @@ def one_sequence(
 
 
 def within(weights: Weights, prefix: str) -> dict[str, Tensor]:
+    """Return the weights whose names begin with the prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
 
 
 def shared_projections(weights: Weights, config: Any, head_dim: int) -> dict[str, Tensor]:
-    """Round 0's key and value projections under names of their own, for a later round that shares them."""
+    """Return round 0's key and value projections under names of their own, for a later round that shares them."""
     shared = {}
     for name in ("weight", "bias"):
         if f"rounds.0.qkv.{name}" in weights:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def rotary_angles(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin for integer ``positions`` (T,) or (B, T), each (B or 1, 1, T, head_dim)."""
+    """Return cos and sin for integer ``positions`` (T,) or (B, T), each (B or 1, 1, T, head_dim)."""
     work = torch.promote_types(dtype, torch.float32)
     exponent = torch.arange(0, head_dim, 2, device=positions.device, dtype=work) / head_dim  # (dh/2,)
     angles = positions.to(work)[..., None] * theta**-exponent  # (B, T, dh/2)

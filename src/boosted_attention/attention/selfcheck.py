@@ -1,4 +1,4 @@
-"""One catalog entry put to every check, on a device of the user's."""
+"""Every check of ``checks.py`` for one catalog entry, on a device that the user chooses."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ class LayerReport:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing failed."""
         return not self.problems
 
     @property
     def why(self) -> str:
+        """What failed, in one line."""
         return "; ".join(self.problems)
 
 
 def usable_dtypes(device: str) -> list[torch.dtype]:
-    """The dtypes of the check that the device has; ValueError if there is no such device here."""
+    """Return the dtypes of the check that the device has; raise InputError if there is no such device here."""
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -59,7 +61,15 @@ def usable_dtypes(device: str) -> list[torch.dtype]:
 
 
 def check_layer(name: str, device: str, dtypes: list[torch.dtype], length: int, seed: int) -> LayerReport:
-    """Parity in every dtype, then causality and cached decoding in the most precise one. Never raises."""
+    """Check parity in every dtype, then causality and cached decoding in the most precise one; problems are reported.
+
+    Args:
+        name: catalog name.
+        device: device the layer runs on.
+        dtypes: dtypes to check, the most precise first.
+        length: tokens per sequence.
+        seed: random seed of weights and inputs.
+    """
     report = LayerReport(errors=dict.fromkeys(dtypes, math.nan), cached=math.nan, causal=False)
     try:
         _check_layer(report, name, device, dtypes, length, seed)
@@ -80,7 +90,7 @@ def _check_layer(
             call = sample_call(kind, BATCH, N_HEADS, length, dtype, seed)
             call = {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in call.items()}
             errors += against_oracle(layer, x.to(device, dtype), **call)
-        report.errors[dtype] = float(torch.tensor([error.max for error in errors]).max())  # a NaN stays one
+        report.errors[dtype] = float(torch.tensor([error.max for error in errors]).max())  # NaN stays NaN
         report.problems += [f"{error.name} in {dtype} off by {error.max:.1e}" for error in errors if not error.ok]
     layer, x = _build(name, seed).to(device, dtypes[0]), x.to(device, dtypes[0])
     violation = causality_violation(layer, x, positions=range(0, length, max(1, length // 8)))
@@ -89,7 +99,7 @@ def _check_layer(
     first = length // 2
     report.cached = cached_error(layer, x, [first, length - first - 1, 1], max_len=length)
     bound = FLOAT64_BOUND if dtypes[0] == torch.float64 else FLOAT32_CACHE_BOUND
-    if not report.cached <= bound:  # so that a NaN fails
+    if not report.cached <= bound:  # NaN compares false and fails
         report.problems.append(f"cached decoding off by {report.cached:.1e}")
 
 

@@ -1,4 +1,4 @@
-"""One switch: run a model with some of its correction rounds left out, as if their gates were shut.
+"""The switch ``disable_rounds``: run a model without some of its correction rounds, as if their gates were shut.
 
 with disable_rounds(model):                       # no corrections anywhere: the first estimates alone
     ...
@@ -11,27 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from torch import nn
-
-from boosted_attention.attention.trace import traced_layers
+from boosted_attention.attention.trace import ModuleTree, traced_layers
 from boosted_attention.validation import is_count, nearest, require
 
 
 @contextmanager
 def disable_rounds(
-    model: nn.Module,
+    model: ModuleTree,
     *,
     layers: Iterable[int | str] | int | str | None = None,
     rounds: Iterable[int] | int | None = None,
 ) -> Iterator[None]:
     """Leave out correction rounds inside the block.
 
-    Traces then hold the rounds that ran, counted anew.
+    Traces then hold the rounds that ran, numbered from 0.
 
     Args:
         model: any module that contains attention layers of boosted_attention.
-        layers: which layers, by number in the model's order or by module name; all by default.
-        rounds: which rounds, from 1 (round 0 is the first estimate and stays); all corrections by default.
+        layers: layers by number in the model's order or by module name; all by default.
+        rounds: rounds by number, from 1 (round 0 is the first estimate and stays); all corrections by default.
     """
     found = traced_layers(model)
     require(bool(found), f"disable_rounds: {type(model).__name__} contains no attention layer of boosted_attention")
@@ -55,10 +53,12 @@ def disable_rounds(
 
 
 def listed(value: object) -> list:
+    """Return one value or several as a list."""
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
 
 
 def named(layer: int | str, names: list[str]) -> str:
+    """Return the name of a layer that is given by number or name."""
     if isinstance(layer, int):
         require(-len(names) <= layer < len(names), f"layers: no layer {layer}; the model has {len(names)}, from 0 on")
         return names[layer]

@@ -1,4 +1,4 @@
-"""What a layer can tell about one forward pass, round by round.
+"""Traces: everything one forward pass of a layer computed, round by round.
 
     with capture(model) as traces:
         model(x)
@@ -9,17 +9,30 @@ A trace is filled only when passed or captured, and always shows the latest forw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from torch import Tensor, nn
 
 from boosted_attention.validation import require
 
 
+class ModuleTree(Protocol):
+    """Anything with named modules inside, as every ``nn.Module`` is."""
+
+    def named_modules(self) -> Iterable[tuple[str, nn.Module]]:
+        """Return all modules with their names."""
+        ...
+
+
 class RoundTrace:
-    """One round. ``residual`` is what it looked at (x itself in round 0), ``estimate`` the partial sum F_m after it."""
+    """One round: ``residual`` is its input (x itself in round 0), ``estimate`` the partial sum F_m after it.
+
+    Shapes: q (B, H, T, dh), k and v (B, H_kv, S, dh), weights (B, H, T, S), residual, correction and estimate
+    (B, T, D), gate (B, T, D) or (B, T, 1), None in round 0.
+    """
 
     q: Tensor  # (B, H, T, dh)
     k: Tensor  # (B, H_kv, S, dh)
@@ -28,7 +41,7 @@ class RoundTrace:
     weights: Tensor  # (B, H, T, S)
     residual: Tensor  # (B, T, D)
     correction: Tensor  # (B, T, D); round 0: the first estimate
-    gate: Tensor | None  # (B, T, D) or (); None in round 0
+    gate: Tensor | None  # (B, T, D), or (B, T, 1) of a gate that all dimensions share; None in round 0
     estimate: Tensor  # (B, T, D)
     extra: dict[str, Tensor]  # what only this learner has, such as "lambda" or "steps"
 
@@ -43,11 +56,14 @@ class LayerTrace:
     rounds: list[RoundTrace] = field(default_factory=list)
 
     def begin(self, n_rounds: int) -> None:
+        """Forget the last forward pass."""
         self.rounds = [RoundTrace() for _ in range(n_rounds)]
 
     def observe(self, m: int, *, residual: Tensor, correction: Tensor, gate: Tensor | None, estimate: Tensor) -> None:
-        """The boosting loop's observer."""
+        """Write down a round; this is the boosting loop's observer."""
         trace = self.rounds[m]
+        if gate is not None and gate.ndim == 0:
+            gate = gate.expand(*correction.shape[:2], 1)  # (B, T, 1)
         trace.residual, trace.correction, trace.gate, trace.estimate = residual, correction, gate, estimate
 
 
@@ -62,14 +78,21 @@ class Traced(nn.Module):
         self.disabled: frozenset[int] = frozenset()
 
 
-def traced_layers(model: nn.Module) -> dict[str, Traced]:
-    """Every attention layer of a model by its name, in order."""
+def traced_layers(model: ModuleTree) -> dict[str, Traced]:
+    """Return every attention layer of a model by its name, in order."""
     return {name: module for name, module in model.named_modules() if isinstance(module, Traced)}
 
 
 @contextmanager
-def capture(model: nn.Module) -> Iterator[dict[str, LayerTrace]]:
-    """Trace every attention layer of ``model`` inside the block: {module name: LayerTrace}."""
+def capture(model: ModuleTree) -> Iterator[dict[str, LayerTrace]]:
+    """Trace every attention layer of ``model`` inside the block.
+
+    Args:
+        model: any module that contains attention layers of boosted_attention.
+
+    Yields:
+        {module name: LayerTrace}, each filled by the latest forward pass of its layer.
+    """
     layers = traced_layers(model)
     require(bool(layers), f"capture: {type(model).__name__} contains no attention layer of boosted_attention")
     before = {name: layer.trace for name, layer in layers.items()}

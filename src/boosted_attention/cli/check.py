@@ -25,11 +25,11 @@ def run(attention: tuple[str, ...] = (), /, *, device: str = "cpu", length: int 
     from rich.progress import track
     from rich.table import Table
 
-    from boosted_attention.attention.catalog import CATALOG, list_attention
+    from boosted_attention.attention.catalog import list_attention
     from boosted_attention.attention.selfcheck import check_layer, usable_dtypes
 
     for name in attention:
-        require_choice("attention", name, CATALOG)
+        require_choice("attention", name, list_attention())
     require(2 <= length <= 512, f"length={length} must lie between 2 and 512")
     dtypes = usable_dtypes(device)
 

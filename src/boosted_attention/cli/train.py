@@ -67,7 +67,8 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
             tensorboard: TensorBoard files beside metrics.jsonl.
             parallel: sharing of the model by torchrun's processes: ddp (each holds all) or fsdp (each holds a part).
             checkpoint_activations: activations computed twice instead of kept, to save memory.
-            attention_options: options of the attention layer, such as n_rounds=3 gate=scalar.
+            attention_options: options of the attention layer, such as n_rounds=3 gate=scalar; for boosted attention:
+                {options}
         """
         of_layer = {**model.attention_options, **dict(map(parse_option, attention_options))}
         config = RunConfig(model=replace(model, attention_options=of_layer), training=training, data=absolute(data))
@@ -82,7 +83,9 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         return train(config, out or default_folder(recipe, config), options)
 
     assert run.__doc__ is not None
-    run.__doc__ = run.__doc__.replace("{recipes}", ", ".join(RECIPES))
+    lines = help_lines(LAYER_PRESETS["BoostedAttention"], without=SET_BY_MODEL)
+    layer_options = ("\n" + 16 * " ").join(lines)
+    run.__doc__ = run.__doc__.replace("{recipes}", ", ".join(RECIPES)).replace("{options}", layer_options)
     return run
 
 

@@ -1,4 +1,7 @@
-"""LanguageModelConfig: what a model is made of, what it costs, and how to build it."""
+"""LanguageModelConfig: what a model is made of, what it costs, and how to build it.
+
+Importing this module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,38 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-
-from boosted_attention.attention.catalog import CATALOG
-from boosted_attention.attention.config import divisors, is_number
-from boosted_attention.attention.learners import SoftmaxLearner
-from boosted_attention.validation import InputError, is_count, nearest, require, require_choice
+from boosted_attention.attention.catalog import check_layer, find_entry
+from boosted_attention.validation import InputError, divisors, is_count, is_number, nearest, require, require_choice
 
 if TYPE_CHECKING:
+    from boosted_attention.attention.learner import SoftmaxLearner
     from boosted_attention.model.language_model import LanguageModel
 
 NORMS = ("pre", "post")
 NORM_KINDS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "rotary")
 INITS = ("normal", "scaled")
+SET_BY_MODEL = (
+    "d_model",
+    "n_heads",
+    "layer_index",
+    "dropout",
+    "out_proj",
+    "rope_theta",
+    "kdim",
+    "vdim",
+    "device",
+    "dtype",
+)
+"""Options of a layer that ``attention_options`` cannot set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelConfig:
-    """A decoder language model; the defaults are the ``mini`` recipe's."""
+    """The options of a decoder language model; the defaults are those of the ``mini`` recipe."""
 
     vocab_size: int = 2048
-    """Tokens the model knows."""
+    """Tokens in the vocabulary."""
     d_model: int = 64
     """Width of the residual stream."""
     n_layers: int = 4
@@ -47,37 +59,33 @@ class LanguageModelConfig:
     attention_options: Mapping[str, Any] = field(default_factory=dict)
     """Options of that layer, such as n_rounds=3 or gate=scalar."""
     boosted_layers: str | Sequence[int] = "all"
-    """Which layers get ``attention``: all, none, last:k, or indices such as 0,2; the others are standard."""
+    """Layers that get ``attention``: all, none, last:k, or indices such as 0,2; the others are standard."""
     norm: str = "pre"
     """Placement of the norms: pre (inside the branch) or post (after the sum)."""
     norm_kind: str = "layernorm"
-    """layernorm or rmsnorm."""
+    """Kind of the norms: layernorm or rmsnorm."""
     positions: str = "learned"
-    """learned (an embedding per position) or rotary."""
+    """Position embedding: learned (one vector per position) or rotary."""
     rope_theta: float = 10_000.0
     """Base of the rotary embedding."""
     ffn_multiple: float = 4.0
     """Hidden width of the feed-forward network, in multiples of d_model."""
     dropout: float = 0.0
-    """On embeddings, attention weights and inside the feed-forward network, in training."""
+    """Dropout probability of embeddings, attention weights and the feed-forward network, in training."""
     tie_weights: bool = True
-    """Use the token embedding as the output projection."""
+    """Token embedding also as the vocabulary projection."""
     init: str = "normal"
-    """normal (every matrix N(0, 0.02): the paper) or scaled (projections into the stream over sqrt(2 n_layers))."""
+    """Initialisation: normal (every matrix N(0, 0.02), the paper's) or scaled (projections into the stream divided by
+    sqrt(2 n_layers))."""
 
     def __post_init__(self) -> None:
         for option in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "max_len"):
             value = getattr(self, option)
             optional = option == "n_kv_heads" and value is None
             require(optional or is_count(value), f"{option}={value!r} must be an integer of at least 1")
-        for option, allowed in (
-            ("attention", CATALOG),
-            ("norm", NORMS),
-            ("norm_kind", NORM_KINDS),
-            ("positions", POSITIONS),
-            ("init", INITS),
-        ):
+        for option, allowed in (("norm", NORMS), ("norm_kind", NORM_KINDS), ("positions", POSITIONS), ("init", INITS)):
             require_choice(option, getattr(self, option), allowed)
+        find_entry(self.attention)
         d, h = self.d_model, self.n_heads
         require(d % h == 0, f"n_heads={h} does not divide d_model={d}; allowed: {', '.join(map(str, divisors(d)))}")
         require(
@@ -85,7 +93,7 @@ class LanguageModelConfig:
             f"ffn_multiple={self.ffn_multiple!r} must be a positive number",
         )
         require(is_number(self.dropout) and 0.0 <= self.dropout < 1.0, f"dropout={self.dropout!r} must lie in [0, 1)")
-        for option in ("d_model", "n_heads", "layer_index", "dropout", "out", "rope_theta", "kdim", "vdim"):
+        for option in SET_BY_MODEL:
             require(option not in self.attention_options, f"attention_options: {option} is set by the model")
         if not isinstance(self.boosted_layers, str):
             object.__setattr__(self, "boosted_layers", tuple(self.boosted_layers))
@@ -93,21 +101,36 @@ class LanguageModelConfig:
         check_attention(self)
 
     def attention_layers(self) -> frozenset[int]:
-        """Indices of the layers that get ``attention``."""
+        """Return the indices of the layers that get ``attention``."""
         return layer_indices(self.boosted_layers, self.n_layers, "boosted_layers")
+
+    def layer_arguments(self, index: int) -> dict[str, Any]:
+        """Return the arguments of ``attention_layer`` for layer ``index``: the config's attention, or standard."""
+        arguments: dict[str, Any] = {"name": "standard"}
+        if self.n_kv_heads is not None:
+            arguments["n_kv_heads"] = self.n_kv_heads
+        if self.positions == "rotary":
+            arguments["rope_theta"] = self.rope_theta
+        if index in self.attention_layers():
+            arguments.update({"name": self.attention, **self.attention_options})
+        fixed = {"d_model": self.d_model, "n_heads": self.n_heads, "layer_index": index, "dropout": self.dropout}
+        return {**arguments, **fixed}
 
     @property
     def d_ffn(self) -> int:
+        """Hidden width of the feed-forward network."""
         return round(self.ffn_multiple * self.d_model)
 
     def build(self) -> LanguageModel:
-        """The model, with fresh weights from torch's random state."""
+        """Build the model, with fresh weights from torch's random state."""
         from boosted_attention.model.language_model import LanguageModel
 
         return LanguageModel(self)
 
     def on_meta(self) -> LanguageModel:
-        """The model without storage: the same modules and shapes, nothing allocated."""
+        """Build the model without storage: the same modules and shapes, nothing allocated."""
+        import torch
+
         with torch.device("meta"):
             return self.build()
 
@@ -115,22 +138,26 @@ class LanguageModelConfig:
         return hash(json.dumps(self.to_dict(), sort_keys=True))
 
     def num_params(self, *, embeddings: bool = True) -> int:
-        """Parameters; without those of the token and position embeddings on request."""
+        """Count the parameters, with or without those of the token and position embeddings."""
         total, in_embeddings, _, _ = shape_costs(self)
         return total if embeddings else total - in_embeddings
 
     def flops(self, length: int | None = None) -> int:
-        """Forward FLOPs per token in sequences of ``length`` (default max_len); three times that in training."""
+        """Count forward FLOPs per token in sequences of ``length``, max_len by default; training takes thrice that."""
         _, _, linear, maps = shape_costs(self)
         head = 2 * self.vocab_size * self.d_model if self.tie_weights else 0  # an untied head is a linear layer
         return linear + head + sum(learner.map_flops(length or self.max_len) for learner in maps)
 
     def fused_extra_flops(self, length: int | None = None) -> int:
-        """What the fused kernel computes beyond ``flops``, per token."""
+        """Count what the fused kernel computes beyond ``flops``, per token."""
         return sum(learner.fused_extra_flops(length or self.max_len) for learner in shape_costs(self)[3])
 
     def flops_by_part(self, length: int | None = None) -> dict[str, int]:
-        """``flops`` by what they are spent on: each round, gates, output projections, feed-forward network, head."""
+        """Return ``flops`` by part: each round, gates, output projections, feed-forward network, head."""
+        from torch import nn
+
+        from boosted_attention.attention.learner import SoftmaxLearner
+
         parts: dict[str, int] = {}
         for name, module in self.on_meta().named_modules():
             spent = 2 * module.weight.numel() if isinstance(module, nn.Linear) else 0
@@ -143,12 +170,13 @@ class LanguageModelConfig:
         return {**dict(sorted(parts.items())), **tied}
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return the configuration as plain JSON values."""
         layers = self.boosted_layers if isinstance(self.boosted_layers, str) else list(self.boosted_layers)
         return {**asdict(self), "attention_options": dict(self.attention_options), "boosted_layers": layers}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LanguageModelConfig:
+        """Return the configuration that ``to_dict`` gave."""
         unknown = set(values) - set(cls.__dataclass_fields__)
         if unknown:
             name = min(unknown)
@@ -157,7 +185,7 @@ class LanguageModelConfig:
 
 
 def part_of(name: str) -> str:
-    """What a module of a model serves, by its name."""
+    """Return the part of the model to which a module belongs, by its name."""
     if found := re.search(r"\.rounds\.(\d+)", name):
         return f"round {found[1]}"
     kinds = {".gates.": "gates", ".ffn.": "feed-forward", ".attention.": "output projection"}
@@ -165,7 +193,7 @@ def part_of(name: str) -> str:
 
 
 def layer_indices(chosen: str | Sequence[int], n: int, option: str) -> frozenset[int]:
-    """Layers by "all", "none", "last:k", "0,2" or indices, of a model with n of them."""
+    """Return the layers that "all", "none", "last:k", "0,2" or indices mean in a model with n layers."""
     if isinstance(chosen, str):
         if chosen in ("all", "none"):
             return frozenset(range(n if chosen == "all" else 0))
@@ -189,24 +217,25 @@ def layer_indices(chosen: str | Sequence[int], n: int, option: str) -> frozenset
 
 @lru_cache(maxsize=1024)
 def check_attention(config: LanguageModelConfig) -> None:
-    """Every option of the attention is checked by the layer itself, once for each kind of layer."""
-    from boosted_attention.model.blocks import make_attention
-
+    """Let the layer check every option of the attention, once for each kind of layer."""
     chosen = config.attention_layers()
     kinds = {i in chosen: i for i in range(config.n_layers)}
-    with torch.device("meta"):
-        for index in kinds.values():
-            make_attention(config, index)
+    for index in kinds.values():
+        check_layer(**config.layer_arguments(index))
 
 
 @lru_cache(maxsize=512)
 def shape_costs(config: LanguageModelConfig) -> tuple[int, int, int, list[SoftmaxLearner]]:
-    """Parameters, those of the embeddings, FLOPs of the linear layers per token, and the learners with their maps.
+    """Return parameters, those of the embeddings, FLOPs of the linear layers per token, and the learners.
 
     FLOPs are the multiplications and additions of the mathematics in the forward pass, with every query seeing all keys
     (a causal kernel may do half). Softmax, norms and element-wise work are left out, as ``torch.utils.flop_counter``
     leaves them out.
     """
+    from torch import nn
+
+    from boosted_attention.attention.learner import SoftmaxLearner
+
     model = config.on_meta()
     modules = list(model.modules())
     return (

@@ -1,30 +1,55 @@
-"""Generation: cached or not, the same tokens.
+"""Generation, with or without a cache: both give the same tokens.
 
-The context is a window that starts at the beginning and, whenever it reaches ``max_len``, drops its older half. Where
-it starts depends on the number of tokens alone, so that decoding with a cache and without sees the same context; the
-cache is rebuilt at each drop, once in max_len / 2 tokens.
+The context is a window that starts at the beginning and, whenever it reaches ``max_len``, drops its older half. Its
+start depends on the number of tokens alone, so that decoding with a cache and without sees the same context; the cache
+is rebuilt at each drop, once in max_len / 2 tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from boosted_attention.attention.cache import KVCache
-from boosted_attention.attention.config import is_number
-from boosted_attention.validation import is_count, require
+from boosted_attention.model.tokens import require_tokens
+from boosted_attention.validation import is_count, is_number, require
 
-if TYPE_CHECKING:
-    from boosted_attention.model.language_model import LanguageModel
+
+class CachedModel(Protocol):
+    """A language model that can decode through a ``KVCache``."""
+
+    training: bool
+
+    @property
+    def config(self) -> Any:
+        """The configuration, with ``vocab_size`` and ``max_len``."""
+        ...
+
+    @property
+    def projection(self) -> Tensor:
+        """The vocabulary projection (V, D)."""
+        ...
+
+    def hidden(self, ids: Tensor, attention_mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        """Return what the projection is applied to, (B, T) -> (B, T, D)."""
+        ...
+
+    def train(self, mode: bool = True) -> Any:
+        """Switch between training and evaluation."""
+        ...
+
+    def eval(self) -> Any:
+        """Switch to evaluation."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How the next token is chosen; ``LanguageModel.generate`` documents it."""
+    """The choice of the next token; ``LanguageModel.generate`` documents the options."""
 
     temperature: float = 0.0
     top_k: int | None = None
@@ -44,14 +69,16 @@ class Sampling:
         require(self.seed is None or 0 <= self.seed < 2**63, f"seed={self.seed!r} must lie in [0, 2**63)")
 
     def generator(self, device: torch.device) -> torch.Generator | None:
+        """Return a generator with the seed, or None for torch's own."""
         return None if self.seed is None else torch.Generator(device).manual_seed(self.seed)
 
     def choose(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
-        """The next token of each row, (B, V) -> (B,)."""
+        """Choose the next token of each row, (B, V) -> (B,)."""
         if self.temperature == 0:
             return logits.argmax(dim=-1)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature  # no temperature is too low
+        # Without the largest logit, division by a tiny temperature cannot overflow.
+        logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             logits = logits.masked_fill(logits < logits.topk(self.top_k).values[:, -1:], -torch.inf)
         if self.top_p is not None:
@@ -63,24 +90,23 @@ class Sampling:
 
 
 def window_start(length: int, max_len: int) -> int:
-    """Where the context of a sequence of ``length`` tokens starts: at a multiple of half of ``max_len``."""
+    """Return where the context of a sequence of ``length`` tokens starts: at a multiple of half of ``max_len``."""
     half = max(1, max_len // 2)
     return 0 if length <= max_len else half * -(-(length - max_len) // half)
 
 
 @torch.no_grad()
 def generate(
-    model: LanguageModel,
+    model: CachedModel,
     ids: Tensor,
     max_new_tokens: int,
-    mask: Tensor | None,
+    attention_mask: Tensor | None,
     sampling: Sampling,
     stop: int | None,
     use_cache: bool,
     stream: Callable[[Tensor], None] | None,
 ) -> Tensor:
-    from boosted_attention.model.language_model import require_tokens
-
+    """Continue ids (B, T); ``LanguageModel.generate`` documents the arguments."""
     config = model.config
     require(ids.ndim == 2, f"ids has shape {tuple(ids.shape)}; expected (batch, length)")
     require_tokens(ids, config.vocab_size)
@@ -90,11 +116,15 @@ def generate(
     require(
         stop is None or 0 <= stop < config.vocab_size, f"stop={stop} is outside the vocabulary of {config.vocab_size}"
     )
+    mask = attention_mask
     if mask is not None:
         require(
-            mask.shape == ids.shape, f"mask has shape {tuple(mask.shape)}; expected that of ids, {tuple(ids.shape)}"
+            mask.shape == ids.shape,
+            f"attention_mask has shape {tuple(mask.shape)}; expected that of ids, {tuple(ids.shape)}",
         )
-        require(bool(mask[:, -1].all()), "mask: pad prompts on the left, so that every row ends in a real token")
+        require(
+            bool(mask[:, -1].all()), "attention_mask: pad prompts on the left, so that every row ends in a real token"
+        )
         pads = int(mask.bool().int().argmax(dim=1).min())  # columns that no row needs
     else:
         pads = 0

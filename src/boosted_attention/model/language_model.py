@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,23 +12,28 @@ from torch.nn import functional
 
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learners import SoftmaxLearner
+from boosted_attention.attention.learner import SoftmaxLearner
 from boosted_attention.attention.masks import padding_mask
 from boosted_attention.model.blocks import NORM_CLASSES, Block, FeedForward
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.generation import Sampling, generate
 from boosted_attention.model.loss import chunked_loss, token_losses
-from boosted_attention.validation import require, require_choice
+from boosted_attention.model.tokens import require_tokens
+from boosted_attention.validation import InputError, require_choice
 
 INIT_STD = 0.02
 
 
 class LanguageModel(nn.Module):
-    """Token and position embedding, blocks, a final norm, and the vocabulary projection.
+    """A decoder language model: token and position embedding, blocks, a final norm, and the vocabulary projection.
 
-    model = LanguageModelConfig(attention="boosted").build()
-    logits = model(ids)                     # (B, T) -> (B, T, V)
-    loss = model.loss(ids, targets)         # the mean, without ever holding the logits
-    longer = model.generate(ids, 50)        # (B, T) -> (B, T + 50)
+        model = LanguageModelConfig(attention="boosted").build()
+        logits = model(ids)                     # (B, T) -> (B, T, V)
+        loss = model.loss(ids, targets)         # the mean, without ever holding the logits
+        longer = model.generate(ids, 50)        # (B, T) -> (B, T + 50)
+
+    Args:
+        config: what the model is made of.
     """
 
     def __init__(self, config: LanguageModelConfig):
@@ -45,7 +49,7 @@ class LanguageModel(nn.Module):
             self.apply(self._init)
 
     def _init(self, module: nn.Module) -> None:
-        """N(0, 0.02) for every matrix and zero biases; what a learner draws itself stays as it is."""
+        """Draw every matrix from N(0, 0.02) and set biases to zero; other weights stay as their module drew them."""
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=INIT_STD)
         if isinstance(module, nn.Linear) and module.bias is not None:
@@ -53,8 +57,8 @@ class LanguageModel(nn.Module):
         if self.config.init == "scaled":
             into_stream = module.down if isinstance(module, FeedForward) else None
             if isinstance(module, AttentionLayer | SoftmaxLearner):
-                into_stream = module.out
-            if into_stream is not None:  # children come before their parents, so this has the last word
+                into_stream = module.out_proj
+            if into_stream is not None:  # apply visits children before parents, so this draw is the last
                 nn.init.normal_(into_stream.weight, std=INIT_STD / math.sqrt(2 * self.config.n_layers))
 
     @property
@@ -63,20 +67,22 @@ class LanguageModel(nn.Module):
         return self.embed.weight if self.head is None else self.head.weight
 
     def blocks(self) -> Iterator[nn.Module]:
-        """The repeated parts, as parallel training divides the model."""
+        """Return the repeated parts, which parallel training shards and checkpointing recomputes."""
         yield from self.layers
 
     def embedding_parameters(self) -> Iterator[Tensor]:
+        """Return the weights of the token and position embeddings."""
         yield self.embed.weight
         if self.positions is not None:
             yield self.positions.weight
 
-    def hidden(self, ids: Tensor, mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
-        """What the vocabulary projection sees, (B, T) -> (B, T, D). See ``forward``."""
+    def hidden(self, ids: Tensor, attention_mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        """Return what the vocabulary projection is applied to, (B, T) -> (B, T, D); arguments as in ``forward``."""
         past = 0 if cache is None else cache.length
-        positions = self._check(ids, mask, past)
+        positions = self._check(ids, attention_mask, past)
         h = self._embed(ids)  # (B, T, D)
-        call: dict[str, Any] = {"cache": cache, "mask": None if mask is None else padding_mask(mask)}
+        mask = None if attention_mask is None else padding_mask(attention_mask)  # (B, 1, 1, S)
+        call: dict[str, Any] = {"cache": cache, "mask": mask}
         if self.positions is not None:
             h = h + self.positions(positions)
         else:
@@ -93,42 +99,51 @@ class LanguageModel(nn.Module):
             require_tokens(ids, self.config.vocab_size)
             raise
 
-    def _check(self, ids: Tensor, mask: Tensor | None, past: int) -> Tensor:
-        """Validate; the positions of ids, (T,) or (B, T)."""
+    def _check(self, ids: Tensor, attention_mask: Tensor | None, past: int) -> Tensor:
+        """Validate the input and return the positions of ids, (T,) or (B, T)."""
         if ids.ndim != 2 or ids.is_floating_point() or ids.shape[1] < 1:
-            raise ValueError(
+            raise InputError(
                 f"ids has shape {tuple(ids.shape)} and dtype {ids.dtype}; expected integers (batch, length)"
             )
         total = past + ids.shape[1]
         if total > self.config.max_len:
-            raise ValueError(f"ids reach position {total}, the model takes max_len={self.config.max_len}")
-        if mask is None:
+            raise InputError(f"ids reach position {total}, the model takes max_len={self.config.max_len}")
+        if attention_mask is None:
             return torch.arange(past, total, device=ids.device)
-        if mask.shape != (ids.shape[0], total):
-            raise ValueError(
-                f"mask has shape {tuple(mask.shape)}; expected {(ids.shape[0], total)}: one entry per token so far, "
-                "1 for real tokens"
+        if attention_mask.shape != (ids.shape[0], total):
+            raise InputError(
+                f"attention_mask has shape {tuple(attention_mask.shape)}; expected {(ids.shape[0], total)}: one entry "
+                "per token so far, 1 for real tokens"
             )
-        counted = mask.long().cumsum(dim=1) - 1  # from the first real token
+        counted = attention_mask.long().cumsum(dim=1) - 1  # from the first real token
         return counted.clamp_min(0)[:, past:]
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None, *, cache: KVCache | None = None) -> Tensor:
-        """Logits (B, T, V).
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None, *, cache: KVCache | None = None) -> Tensor:
+        """Return logits (B, T, V).
 
         Args:
-            ids: (B, T) token ids.
-            mask: a tokenizer's attention mask, 1 = real token, over all tokens so far (with a cache: past ones too).
-                Positions count from the first real token, so left padding changes nothing for the real ones.
+            ids: token ids (B, T).
+            attention_mask: a tokenizer's mask (B, T), 1 = real token; with a cache it covers past tokens too. Positions
+                count from the first real token, so left padding changes nothing for the real ones.
             cache: a KVCache, extended by this call.
         """
-        return functional.linear(self.hidden(ids, mask, cache), self.projection)
+        return functional.linear(self.hidden(ids, attention_mask, cache), self.projection)
 
-    def loss(self, ids: Tensor, targets: Tensor, mask: Tensor | None = None, *, reduction: str = "mean") -> Tensor:
-        """Cross-entropy of targets (B, T), -100 = ignored: "mean" over the rest, "sum", or "none" (no gradients)."""
+    def loss(
+        self, ids: Tensor, targets: Tensor, attention_mask: Tensor | None = None, *, reduction: str = "mean"
+    ) -> Tensor:
+        """Return the cross-entropy of predicting targets from ids, without ever holding the logits.
+
+        Args:
+            ids: token ids (B, T).
+            targets: the token that follows each of ids (B, T); -100 is ignored.
+            attention_mask: a tokenizer's mask (B, T), 1 = real token.
+            reduction: "mean" over the targets that count, "sum", or "none", which returns (B, T) without gradients.
+        """
         require_choice("reduction", reduction, ("mean", "sum", "none"))
         if targets.shape != ids.shape:
-            raise ValueError(f"targets has shape {tuple(targets.shape)}, ids {tuple(ids.shape)}; expected the same")
-        hidden = self.hidden(ids, mask)
+            raise InputError(f"targets has shape {tuple(targets.shape)}, ids {tuple(ids.shape)}; expected the same")
+        hidden = self.hidden(ids, attention_mask)
         if reduction == "none":
             return token_losses(hidden, self.projection, targets)
         return chunked_loss(hidden, self.projection, targets, reduction)
@@ -138,7 +153,7 @@ class LanguageModel(nn.Module):
         ids: Tensor,
         max_new_tokens: int,
         *,
-        mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         temperature: float = 0.0,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -147,51 +162,22 @@ class LanguageModel(nn.Module):
         use_cache: bool = True,
         stream: Callable[[Tensor], None] | None = None,
     ) -> Tensor:
-        """Continue ids (B, T) by up to ``max_new_tokens`` tokens; the whole sequences, (B, T + n).
+        """Continue ids (B, T) by up to ``max_new_tokens`` tokens and return the whole sequences, (B, T + n).
 
         Past ``max_len`` the oldest half of the context is dropped, with and without cache alike.
 
         Args:
-            mask: attention mask of left-padded prompts, 1 = real token. ``max_len`` counts columns, padding included.
+            ids: token ids of the prompts (B, T).
+            max_new_tokens: largest number of tokens to add.
+            attention_mask: mask of left-padded prompts (B, T), 1 = real token. ``max_len`` counts columns, padding
+                included.
             temperature: 0 takes the likeliest token, 1 samples from the model, in between sharpens.
-            top_k: sample among the k likeliest only.
-            top_p: sample among the likeliest that together have this probability.
-            seed: of the sampling; the same seed gives the same text.
-            stop: a token that ends a sequence; the rest of its row repeats it.
-            use_cache: False recomputes everything at each step.
-            stream: called with each step's tokens (B,).
+            top_k: number of likeliest tokens to sample among.
+            top_p: probability that the tokens sampled among have together.
+            seed: random seed of the sampling.
+            stop: token that ends a sequence; the rest of its row repeats it.
+            use_cache: whether to keep keys and values; False recomputes everything at each step.
+            stream: function called with each step's tokens (B,).
         """
-        from boosted_attention.model.generation import Sampling, generate
-
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        return generate(self, ids, max_new_tokens, mask, sampling, stop, use_cache, stream)
-
-    @classmethod
-    def from_original(
-        cls,
-        path_or_state_dict: str | os.PathLike[str] | Mapping[str, Any],
-        *,
-        n_heads: int = 4,
-        attention: str | None = None,
-        norm: str = "pre",
-    ) -> LanguageModel:
-        """Import weights of the paper's own code; see ``model/original.py``.
-
-        Args:
-            path_or_state_dict: the checkpoint file, or a state dict.
-            n_heads: of the model; not in the file.
-            attention: catalog name; inferred by default ("standard" or "boosted"), so "twicing" must be told.
-            norm: "pre", or "post" for the runs of the normalization ablation.
-        """
-        from boosted_attention.model.original import import_original
-
-        return import_original(path_or_state_dict, n_heads=n_heads, attention=attention, norm=norm)
-
-
-def require_tokens(ids: Tensor, vocab_size: int) -> None:
-    require(ids.numel() > 0, "ids is empty; give at least one token")
-    low, high = int(ids.min()), int(ids.max())
-    require(
-        low >= 0 and high < vocab_size,
-        f"token id {low if low < 0 else high} is outside the vocabulary of {vocab_size} tokens",
-    )
+        return generate(self, ids, max_new_tokens, attention_mask, sampling, stop, use_cache, stream)

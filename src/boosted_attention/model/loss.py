@@ -1,9 +1,9 @@
-"""Cross-entropy through the vocabulary projection in chunks: the full logits never sit in memory.
+"""Cross-entropy through the vocabulary projection in chunks, without ever holding all logits.
 
     L = sum_t -log softmax(W h_t)[y_t],    dL/dlogits_t = softmax(W h_t) - onehot(y_t)
 
-The forward pass works chunk by chunk and computes the gradients while a chunk's logits are at hand, so that the
-backward pass only scales them. The arithmetic is that of the plain loss: three matrix products, none repeated.
+The forward pass works chunk by chunk and computes the gradients while a chunk's logits exist, so that the backward pass
+only scales them. The arithmetic is that of the plain loss: three matrix products, none repeated.
 
 Reference: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", 2024; Hsu et al., "Liger Kernel",
 2024.
@@ -15,19 +15,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._compile import _disable_dynamo
 from torch.nn import functional
+
+from boosted_attention.compat import leave_uncompiled
 
 CHUNK_ELEMENTS = 2**20  # logits at a time: 4 MB in float32, which a cache can hold
 IGNORED = -100  # the target of positions that predict nothing
 
 
 def chunk_rows(vocab_size: int) -> int:
+    """Return how many tokens a chunk holds."""
     return max(1, CHUNK_ELEMENTS // vocab_size)
 
 
 def bytes_of_chunk(tokens: int, vocab_size: int, precision: torch.dtype) -> int:
-    """Of a chunk's logits and probabilities while both are there; in half precision also of both rounded."""
+    """Return the bytes of a chunk's logits and probabilities; in half precision, of both rounded as well."""
     sizes = {precision.itemsize, precise(precision).itemsize}
     return 2 * sum(sizes) * vocab_size * min(tokens, chunk_rows(vocab_size))
 
@@ -71,7 +73,7 @@ class SummedLoss(torch.autograd.Function):
 
 
 def gather(logits: Tensor, index: Tensor) -> Tensor:
-    """The logits of the targets, (n, 1)."""
+    """Return the logits of the targets, (n, 1)."""
     try:
         return logits.gather(1, index)
     except RuntimeError:
@@ -81,9 +83,16 @@ def gather(logits: Tensor, index: Tensor) -> Tensor:
         raise
 
 
-@_disable_dynamo  # its loop of matrix products leaves a compiler nothing to fuse; this form imports dynamo on first use
+@leave_uncompiled  # a loop of matrix products leaves a compiler nothing to fuse
 def chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str) -> Tensor:
-    """Sum or mean over all targets but IGNORED ones, of hidden (B, T, D) and targets (B, T)."""
+    """Return the loss over all targets but IGNORED ones.
+
+    Args:
+        hidden: what the projection is applied to (B, T, D).
+        weight: vocabulary projection (V, D).
+        targets: tokens to predict (B, T).
+        reduction: "mean" or "sum".
+    """
     total = SummedLoss.apply(hidden.flatten(0, 1), weight, targets.flatten())
     assert isinstance(total, Tensor)
     return total if reduction == "sum" else total / (targets != IGNORED).sum()
@@ -91,7 +100,7 @@ def chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str
 
 @torch.no_grad()
 def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """The loss of each target (B, T), zero where it is IGNORED; without gradients."""
+    """Return the loss of each target (B, T), zero where it is IGNORED; without gradients."""
     rows, flat = chunk_rows(weight.shape[0]), hidden.flatten(0, 1)
     parts = []
     for h, y in zip(flat.split(rows), targets.flatten().split(rows), strict=True):
@@ -101,4 +110,5 @@ def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:
+    """Return float32, or the dtype if it is wider."""
     return torch.promote_types(dtype, torch.float32)

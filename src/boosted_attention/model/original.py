@@ -1,4 +1,4 @@
-"""Checkpoints of the paper's own code: its names, brought to ours.
+"""Checkpoints of the paper's own code, with its names translated to ours.
 
     embed.weight  pos_embed.weight  ln_f.*  head.weight (tied)
     layers.{i}.attn.W_qkv | .W_qkvs.{m}  .W_out  .gates.{m-1}.0        layers.{i}.n1 | .n2 | .ffn.0 | .ffn.3
@@ -13,23 +13,21 @@ import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.validation import InputError, require
-
-if TYPE_CHECKING:
-    from boosted_attention.model.language_model import LanguageModel
 
 RENAMED = [
     (r"pos_embed\.weight", r"positions.weight"),
     (r"ln_f\.(\w+)", r"norm.\1"),
     (r"layers\.(\d+)\.attn\.W_qkv\.(\w+)", r"layers.\1.attention.rounds.0.qkv.\2"),
     (r"layers\.(\d+)\.attn\.W_qkvs\.(\d+)\.(\w+)", r"layers.\1.attention.rounds.\2.qkv.\3"),
-    (r"layers\.(\d+)\.attn\.W_out\.(\w+)", r"layers.\1.attention.out.\2"),
+    (r"layers\.(\d+)\.attn\.W_out\.(\w+)", r"layers.\1.attention.out_proj.\2"),
     (r"layers\.(\d+)\.attn\.gates\.(\d+)\.0\.(\w+)", r"layers.\1.attention.gates.\2.proj.\3"),
     (r"layers\.(\d+)\.n1\.(\w+)", r"layers.\1.attention_norm.\2"),
     (r"layers\.(\d+)\.n2\.(\w+)", r"layers.\1.ffn_norm.\2"),
@@ -38,9 +36,21 @@ RENAMED = [
 ]
 
 
-def import_original(
-    source: str | os.PathLike[str] | Mapping[str, Any], *, n_heads: int, attention: str | None, norm: str
+def load_original(
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    n_heads: int = 4,
+    attention: str | None = None,
+    norm: str = "pre",
 ) -> LanguageModel:
+    """Load a model of the paper's own code, https://github.com/salehsargolzaee/boosted-attention.
+
+    Args:
+        source: the checkpoint file, or a state dict.
+        n_heads: attention heads of the model, which the file does not tell.
+        attention: catalog name; "standard" or "boosted" is inferred by default, so "twicing" must be given.
+        norm: "pre", or "post" for the runs of the normalization ablation.
+    """
     state: Any = dict(source) if isinstance(source, Mapping) else read(Path(source))
     state = state.get("model_state_dict", state) if isinstance(state, Mapping) else state
     whole = isinstance(state, Mapping) and all(isinstance(t, Tensor) for t in state.values())
@@ -65,6 +75,7 @@ def import_original(
 
 
 def read(path: Path) -> Any:
+    """Read a checkpoint file without running code from it."""
     require(path.is_file(), f"{path} is not a file; give the original code's checkpoint")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
@@ -75,6 +86,7 @@ def read(path: Path) -> Any:
 
 
 def infer_config(state: Mapping[str, Tensor], n_heads: int, attention: str | None, norm: str) -> LanguageModelConfig:
+    """Return the configuration that the shapes of the weights imply."""
     vocab_size, d_model = state["embed.weight"].shape
     n_layers = 1 + max(int(match[1]) for name in state if (match := re.match(r"layers\.(\d+)\.", name)))
     rounds = {int(match[1]) for name in state if (match := re.search(r"\.W_qkvs\.(\d+)\.", name))}
@@ -93,11 +105,12 @@ def infer_config(state: Mapping[str, Tensor], n_heads: int, attention: str | Non
 
 
 def is_buffer(name: str) -> bool:
-    """Causal masks that some code keeps in its state."""
+    """Return whether the name is that of a causal mask, which some code keeps in its state."""
     return name.rpartition(".")[2] in ("mask", "causal_mask", "tril")
 
 
 def rename(name: str) -> str:
+    """Translate the name of a weight."""
     for pattern, ours in RENAMED:
         if re.fullmatch(pattern, name):
             return re.sub(pattern, ours, name)

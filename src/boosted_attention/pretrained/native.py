@@ -25,7 +25,7 @@ from transformers import (
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from boosted_attention.attention.cache import KVCache, LayerCache
+from boosted_attention.attention.cache import KVCache, LayerCache, Slot
 from boosted_attention.data.tokenizer import END_OF_TEXT, Tokenizer
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.language_model import LanguageModel
@@ -142,8 +142,8 @@ class TransformersLayer(LayerCache):
         if held not in (None, batch):
             raise ValueError(f"cache holds a batch of {held}, the input is a batch of {batch}")
 
-    def append(self, name: str, new: Tensor) -> Tensor:
-        kind, m = name.rstrip("0123456789"), int(name.lstrip("abcdefghijklmnopqrstuvwxyz") or 0)
+    def append(self, slot: Slot, new: Tensor) -> Tensor:
+        kind, m = slot
         layer = self._held(kind, m)
         if not layer.is_initialized:
             layer.lazy_initialization(new, new)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from boosted_attention.attention.hopfield import HopfieldAttention
+from boosted_attention.attention.learners.hopfield import HopfieldAttention
 from boosted_attention.retrieval.predictors import PREDICTORS, identity_layer
 from boosted_attention.retrieval.task import RetrievalTask
 from boosted_attention.retrieval.training import Progress, evaluate, seeded
@@ -26,7 +26,7 @@ def iterated(task: RetrievalTask, beta: float, n_steps: int, *, init: str, seed:
     """
 
     def make() -> HopfieldAttention:
-        return HopfieldAttention(task.d, 1, n_steps=n_steps, tol=1e-7, temperature=beta, out=False, bias=False)
+        return HopfieldAttention(task.d, 1, n_steps=n_steps, tol=1e-7, scale=beta, out_proj=False, bias=False)
 
     layer = seeded(make, seed)
     assert isinstance(layer, HopfieldAttention)

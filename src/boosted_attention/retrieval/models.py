@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from boosted_attention.attention.equilibrium import EquilibriumAttention
-from boosted_attention.attention.hopfield import HopfieldAttention
 from boosted_attention.attention.layer import AttentionLayer, BoostedAttention
+from boosted_attention.attention.learners.equilibrium import EquilibriumAttention
+from boosted_attention.attention.learners.hopfield import HopfieldAttention
 from boosted_attention.validation import require_choice
 
 FAMILIES = ("boosted", "unrolled", "implicit", "implicit-injected")
@@ -37,11 +37,11 @@ class RetrievalModel:
         """Build the layer for patterns of dimension ``d``."""
         require_choice("family", self.family, FAMILIES)
         if self.family == "unrolled":
-            return HopfieldAttention(d, 1, n_steps=N_ITERATIONS, temperature="learned", out=False, bias=False)
+            return HopfieldAttention(d, 1, n_steps=N_ITERATIONS, scale="learned", out_proj=False, bias=False)
         if self.family != "boosted":
             inject = self.family == "implicit-injected"
             return EquilibriumAttention(
-                d, 1, inject=inject, max_steps=N_ITERATIONS, temperature="learned", out=False, bias=False
+                d, 1, inject=inject, max_steps=N_ITERATIONS, scale="learned", out_proj=False, bias=False
             )
         return BoostedAttention(
             d,
@@ -49,7 +49,7 @@ class RetrievalModel:
             n_rounds=self.n_rounds,
             gate=self.gate,
             residual=self.residual,
-            temperature="learned",
-            out=False,
+            scale="learned",
+            out_proj=False,
             bias=False,
         )

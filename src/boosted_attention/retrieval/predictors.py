@@ -15,7 +15,7 @@ Predictor = Callable[[Tensor], Tensor]  # queries (n, d) -> predictions (n, d)
 
 def identity_layer(d: int, beta: float) -> StandardAttention:
     """Build softmax attention with identity projections and inverse temperature beta: the Hopfield update."""
-    layer = StandardAttention(d, 1, temperature=beta, out=False, bias=False).requires_grad_(False)
+    layer = StandardAttention(d, 1, scale=beta, out_proj=False, bias=False).requires_grad_(False)
     layer.rounds[0].get_parameter("qkv.weight").copy_(torch.eye(d).repeat(3, 1))
     return layer
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.attention.hopfield import HopfieldAttention
 from boosted_attention.attention.layer import AttentionLayer
+from boosted_attention.attention.learners.hopfield import HopfieldAttention
 from boosted_attention.attention.trace import capture
 from boosted_attention.retrieval.models import N_ITERATIONS
 from boosted_attention.retrieval.task import RetrievalTask, Score, score
@@ -44,7 +44,7 @@ class Routers(nn.Module):
         super().__init__()
         d = one_step.config.d_model
         self.one_step = one_step.requires_grad_(False)
-        self.converged = HopfieldAttention(d, 1, n_steps=N_ITERATIONS, temperature="learned", out=False, bias=False)
+        self.converged = HopfieldAttention(d, 1, n_steps=N_ITERATIONS, scale="learned", out_proj=False, bias=False)
         self.converged.load_state_dict(one_step.state_dict())
         self.converged.requires_grad_(False)
         example = torch.zeros(1, d), torch.zeros(1, d), torch.zeros(1, 1)

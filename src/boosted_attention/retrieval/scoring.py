@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from boosted_attention.analysis.survey import gate_of
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.trace import capture
 from boosted_attention.retrieval.predictors import PREDICTORS
@@ -77,7 +76,7 @@ def round_distances(layer: AttentionLayer, task: RetrievalTask) -> list[RoundDis
     found = []
     for trace in traces[""].rounds:
         estimate, c, r = trace.estimate[0], trace.correction[0], trace.residual[0]  # (n, d)
-        gate = gate_of(trace)
+        gate = trace.gate
         found.append(
             RoundDistances(
                 to_query=float((x - estimate).norm(dim=-1).mean()),

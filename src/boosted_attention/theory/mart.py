@@ -18,7 +18,7 @@ from boosted_attention.theory.finding import Finding, gaussian, generator
 def residual_is_the_gradient(seed: int) -> Finding:
     draw = generator(seed)
     x = gaussian(2, 9, 16, draw=draw)
-    layer = seeded(lambda: BoostedAttention(16, 2, out=False), seed).double()
+    layer = seeded(lambda: BoostedAttention(16, 2, out_proj=False), seed).double()
     with capture(layer) as traces:
         layer(x)
     first, second = traces[""].rounds
@@ -54,7 +54,7 @@ def residual_is_the_gradient(seed: int) -> Finding:
 def scalar_gate_is_shrinkage(seed: int) -> Finding:
     draw, eta = generator(seed), 0.3
     x = gaussian(2, 9, 16, draw=draw)
-    layer = seeded(lambda: BoostedAttention(16, 2, gate="scalar", n_rounds=4, out=False), seed).double()
+    layer = seeded(lambda: BoostedAttention(16, 2, gate="scalar", n_rounds=4, out_proj=False), seed).double()
     assert isinstance(layer, AttentionLayer)
     with torch.no_grad():
         for gate in layer.gates:
@@ -65,7 +65,7 @@ def scalar_gate_is_shrinkage(seed: int) -> Finding:
     total = rounds[0].estimate + eta * sum(trace.correction for trace in rounds[1:])
     error = float((total - rounds[-1].estimate).abs().max())
 
-    vector = seeded(lambda: BoostedAttention(16, 2, out=False), seed).double()
+    vector = seeded(lambda: BoostedAttention(16, 2, out_proj=False), seed).double()
     with capture(vector) as traces, torch.no_grad():
         vector(x)
     gate = traces[""].rounds[1].gate

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from boosted_attention.analysis.hull import hull_distance
 from boosted_attention.attention.layer import AttentionLayer, BoostedAttention, StandardAttention
+from boosted_attention.attention.learners.twicing import TwicingAttention
 from boosted_attention.attention.trace import LayerTrace, capture
-from boosted_attention.attention.twicing import TwicingAttention
 from boosted_attention.retrieval.training import seeded
 from boosted_attention.theory.finding import Finding, gaussian, generator
 
@@ -17,7 +17,7 @@ D = 16  # one head of this width
 
 def run(layer_type: type[AttentionLayer], x: Tensor, seed: int) -> tuple[Tensor, LayerTrace]:
     """A fresh one-head layer's output before any projection, and its trace."""
-    layer = seeded(lambda: layer_type(D, 1, out=False), seed).double()  # pyright: ignore[reportCallIssue]
+    layer = seeded(lambda: layer_type(D, 1, out_proj=False), seed).double()
     with capture(layer) as traces, torch.no_grad():
         y = layer(x[None], is_causal=True)[0]
     return y, traces[""]
@@ -50,12 +50,12 @@ def row_span(seed: int) -> Finding:
 
 def fixed_correction(seed: int) -> Finding:
     def count(layer_type: type[AttentionLayer]) -> int:
-        return sum(p.numel() for p in layer_type(D, 1).parameters())  # pyright: ignore[reportCallIssue]
+        return sum(p.numel() for p in layer_type(D, 1).parameters())
 
     extra = count(TwicingAttention) - count(StandardAttention)
     draw = generator(seed)
     x = gaussian(1, 9, D, draw=draw)
-    layer = seeded(lambda: TwicingAttention(D, 1, out=False), seed).double()
+    layer = seeded(lambda: TwicingAttention(D, 1, out_proj=False), seed).double()
     with capture(layer) as traces:
         y = layer(x, is_causal=True)
     trace = traces[""].rounds[0]

@@ -97,8 +97,7 @@ def estimate_memory(
         with torch.no_grad():
             model.eval().hidden(ids, cache=cache)
         slots: dict[int, int] = {}
-        for name, t in (slot for i in range(config.n_layers) for slot in cache.layer(i).slots.items()):
-            m = int(name.lstrip("abcdefghijklmnopqrstuvwxyz") or 0)
+        for (_, m), t in (slot for i in range(config.n_layers) for slot in cache.layer(i).slots.items()):
             slots[m] = slots.get(m, 0) + size(t)
     everything = sum(sizes.values())
     return TrainingMemory(

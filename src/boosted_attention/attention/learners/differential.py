@@ -13,40 +13,54 @@ Reference: Ye et al., "Differential Transformer", ICLR 2025, and its second vers
 """
 
 import math
-from typing import Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.attention.config import CommonOptions, LayerConfig, common_options
+from boosted_attention.attention.catalog import register_layer
 from boosted_attention.attention.kernels import fused
-from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learners import LEARNERS, RoundCall, SoftmaxLearner, merge_heads, split_heads
+from boosted_attention.attention.layer import AttentionLayer, BoostedAttention
+from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, register_learner
+from boosted_attention.attention.options import LayerOptions
 from boosted_attention.validation import require
 
 
 def lambda_init(layer_index: int) -> float:
+    """Return where lambda starts in the layer at this place of the model."""
     return 0.8 - 0.6 * math.exp(-0.3 * layer_index)
 
 
+def drawn_lambda(d: int, device: Any, dtype: Any) -> Tensor:
+    """Draw one of the four lambda vectors from N(0, 0.1^2)."""
+    return 0.1 * torch.randn(d, device=device, dtype=dtype)
+
+
+@register_learner("differential")
 class DifferentialLearner(SoftmaxLearner):
     """Version 1. Heads 2j and 2j+1 are the two maps of pair j; under GQA pair j reads key pair j // group."""
 
     fused_score_passes = 2
+    heads_per_value = 2  # values are (B, H_kv/2, S, 2dh)
 
-    def __init__(self, config: LayerConfig, index: int):
-        for option, value in (("n_heads", config.n_heads), ("n_kv_heads", config.kv_heads[index])):
+    def __init__(self, options: LayerOptions, index: int):
+        for option, value in (("n_heads", options.n_heads), ("n_kv_heads", options.kv_heads[index])):
             require(value % 2 == 0, f"{option}={value} must be even: differential attention pairs its maps")
-        super().__init__(config, index)
+        super().__init__(options, index)
         self.n_pairs = self.n_heads // 2
-        self.lambda_init = lambda_init(config.layer_index)
+        self.lambda_init = lambda_init(options.layer_index)
         self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2 = (
-            nn.Parameter(0.1 * torch.randn(self.d_head)) for _ in range(4)
+            nn.Parameter(drawn_lambda(self.d_head, **options.factory)) for _ in range(4)
         )
-        self.norm = nn.RMSNorm(2 * self.d_head, eps=1e-5)
+        self.norm = nn.RMSNorm(2 * self.d_head, eps=1e-5, **options.factory)
 
-    def split_values(self, v: Tensor) -> Tensor:
-        return split_heads(v, 2 * self.d_head)  # (B, H_kv/2, S, 2dh)
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, in the order of construction."""
+        super().reset_parameters()
+        with torch.no_grad():
+            for p in (self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2):
+                p.copy_(drawn_lambda(self.d_head, p.device, p.dtype))
+        self.norm.reset_parameters()
 
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
         k, v = self._per_map(k, 2), self._per_map(v, 1).repeat_interleave(2, dim=1)  # (B, H, S, dh), (B, H, S, 2dh)
@@ -62,9 +76,11 @@ class DifferentialLearner(SoftmaxLearner):
         return merge_heads(y)
 
     def map_flops(self, n_keys: int) -> int:
-        return self.scores_flops(n_keys) + 2 * (2 * self.split_sizes[0]) * n_keys  # values are twice as wide
+        """Count scores, and weights times values that are twice as wide."""
+        return self.scores_flops(n_keys) + 2 * (2 * self.split_sizes[0]) * n_keys
 
     def lambda_value(self) -> Tensor:
+        """Return lambda = exp(lq1 . lk1) - exp(lq2 . lk2) + lambda_init, ()."""
         first = (self.lambda_q1 * self.lambda_k1).sum().exp()
         second = (self.lambda_q2 * self.lambda_k2).sum().exp()
         return first - second + self.lambda_init
@@ -78,14 +94,21 @@ class DifferentialLearner(SoftmaxLearner):
         return t.flatten(1, 2)
 
 
+@register_learner("differential-v2")
 class DifferentialV2Learner(SoftmaxLearner):
     """Version 2: twice the query heads, everything else as in standard attention."""
 
-    def __init__(self, config: LayerConfig, index: int):
-        super().__init__(config, index)
-        self.lambda_proj = nn.Linear(config.d_model, config.n_heads, bias=config.bias)
+    def __init__(self, options: LayerOptions, index: int):
+        super().__init__(options, index)
+        self.lambda_proj = nn.Linear(options.d_model, options.n_heads, bias=options.bias, **options.factory)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, in the order of construction."""
+        super().reset_parameters()
+        self.lambda_proj.reset_parameters()
 
     def projection_widths(self) -> tuple[int, int, int]:
+        """Return the usual widths, with twice the queries."""
         q, k, v = super().projection_widths()
         return 2 * q, k, v
 
@@ -96,14 +119,15 @@ class DifferentialV2Learner(SoftmaxLearner):
         return merge_heads(y[:, 0::2] - lam * y[:, 1::2])
 
 
-LEARNERS["differential"] = DifferentialLearner
-LEARNERS["differential-v2"] = DifferentialV2Learner
+class DifferentialAttention(AttentionLayer, learner="differential"):
+    """Differential attention, the difference of two attention maps: RMSNorm((A_1 - lambda A_2) V) (1 - lambda_init).
+
+    x (B, T, d_model) -> (B, T, d_model). ``n_heads`` is the baseline's number of heads, which form n_heads / 2 pairs.
+    ``learner="differential-v2"`` is the paper's second version, A_even V - sigmoid(x W_lambda) * A_odd V.
+    Reference: Ye et al., "Differential Transformer", ICLR 2025, and its second version, 2026.
+    """
 
 
-class DifferentialAttention(AttentionLayer):
-    """Differential attention, ``version`` 1 or 2. ``n_heads`` is the baseline's; version 1 pairs them up."""
-
-    def __init__(self, d_model: int, n_heads: int, *, version: int = 1, **common: Unpack[CommonOptions]):
-        require(version in (1, 2), f"version={version!r} must be 1 or 2")
-        learner = "differential" if version == 1 else "differential-v2"
-        super().__init__(LayerConfig(d_model=d_model, n_heads=n_heads, learner=learner, **common_options(common)))
+register_layer("differential", DifferentialAttention)
+register_layer("differential-v2", DifferentialAttention, learner="differential-v2")
+register_layer("boosted-differential", BoostedAttention, learner="differential")

@@ -8,44 +8,59 @@ and keys under the attention weights,
 
     J_h = beta (E[v k^T] - E[v] E[k]^T) W_Q,h
 
-and the system is solved exactly: the gradient needs no second iteration and none of the forward steps is stored. The
-price is a D x D block for each position, during the call; with fewer keys than dimensions (H S < D) its low-rank form
-is solved instead, of size H S.
+The system is solved exactly: the gradient needs no second iteration, and no forward step is stored. The price is a
+D x D block for each position during the call; with fewer keys than dimensions (H S < D) its low-rank form of size H S
+is solved instead.
 
-Without injection the query enters only through the starting point, and the gradient to it through W_Q is zero by
-construction. z_0 = 0 with injection and x without: the first step is plain attention in both.
+Without injection the query enters only through the starting point, so its gradient through W_Q is zero. The iteration
+starts at z_0 = 0 with injection and at x without: the first step is plain attention in both cases.
 
 Reference: Bai et al., "Deep Equilibrium Models", NeurIPS 2019; Ramsauer et al., 2021 (the Jacobian).
 """
 
-from typing import Unpack
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from boosted_attention.attention.config import CommonOptions, LayerConfig, common_options
-from boosted_attention.attention.hopfield import iterate, iterated_flops, require_square_state
+from boosted_attention.attention.catalog import register_layer
 from boosted_attention.attention.kernels import explicit, full_precision, repeat_heads
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learners import LEARNERS, Angles, RoundCall, SoftmaxLearner, merge_heads
+from boosted_attention.attention.learner import Angles, RoundCall, SoftmaxLearner, merge_heads, register_learner
+from boosted_attention.attention.learners.hopfield import (
+    iterate,
+    iterated_flops,
+    require_square_state,
+    require_tolerance,
+)
+from boosted_attention.attention.options import LayerOptions
 from boosted_attention.attention.rotary import rotate
 from boosted_attention.validation import is_count, require
 
 
+@register_learner("equilibrium")
 class EquilibriumLearner(SoftmaxLearner):
+    """The fixed point of iterated retrieval, with the gradient of the implicit function theorem.
+
+    Args:
+        inject: Whether the round's input is added to the query at every step, so that the fixed point depends on it.
+        max_steps: Largest number of steps.
+        tol: Size of a step, relative to the state's norm, at which a row rests.
+    """
+
     allows_dropout = False
 
     def __init__(
-        self, config: LayerConfig, index: int, *, inject: bool = True, max_steps: int = 100, tol: float = 1e-6
+        self, options: LayerOptions, index: int, *, inject: bool = True, max_steps: int = 100, tol: float = 1e-6
     ):
         require(is_count(max_steps), f"max_steps={max_steps!r} must be an integer of at least 1")
-        require(tol >= 0, f"tol={tol} must not be negative")
-        require_square_state(config)
-        super().__init__(config, index)
+        require_tolerance(tol)
+        require_square_state(options, index)
+        super().__init__(options, index)
         self.inject, self.max_steps, self.tol = inject, max_steps, tol
 
     def map_flops(self, n_keys: int) -> int:
-        """At most: a state that comes to rest stops. One map more, at the fixed point, carries the gradient."""
+        """Count all steps that a row may take, and one map more, at the fixed point, which carries the gradient."""
         return iterated_flops(self, n_keys, self.max_steps + 1)
 
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
@@ -59,7 +74,7 @@ class EquilibriumLearner(SoftmaxLearner):
 
         with torch.no_grad():
             first = merge_heads(call.attention(q, k, v, self.scale))
-            tol = max(self.tol, 2 * torch.finfo(first.dtype).eps)  # no state can rest more exactly than it is written
+            tol = max(self.tol, 2 * torch.finfo(first.dtype).eps)  # smaller steps are rounding
             rest, steps, converged = iterate(step, first, self.max_steps - 1, tol)
         rest = rest.detach()  # from forward-mode tangents too
         call.note(steps=steps + 1, converged=converged)
@@ -68,12 +83,12 @@ class EquilibriumLearner(SoftmaxLearner):
         value = merge_heads(call.attention(at_rest, k, v, self.scale))  # f(z*), differentiable in x and the weights
         if not torch.is_grad_enabled():
             return value
-        with full_precision(z.device):  # a solve wants float32
+        with full_precision(z.device):  # torch.linalg has no half precision
             implicit = self.solve(value - rest, at_rest, k, v, angles, call).to(value.dtype)
         return value.detach() + (implicit - implicit.detach())  # the value of f(z*) with the gradient of z*
 
     def solve(self, change: Tensor, q: Tensor, k: Tensor, v: Tensor, angles: Angles | None, call: RoundCall) -> Tensor:
-        """(I - J)^{-1} change, (B, T, D) in float32 or better, at the state whose query is q."""
+        """Return (I - J)^{-1} change, (B, T, D) in float32 or better, at the state whose query is q."""
         dtype = torch.promote_types(q.dtype, torch.float32)
         change = change.to(dtype)
         with torch.no_grad():
@@ -85,7 +100,7 @@ class EquilibriumLearner(SoftmaxLearner):
         return low_rank_solve(p, k, v, query_map, change)
 
     def query_map(self, angles: Angles | None, dtype: torch.dtype) -> Tensor:
-        """dq/dz: the query projection, turned to each position under rotary embedding, (B, H, T, dh, D)."""
+        """Return dq/dz, the query projection, turned to each position under rotary embedding, (B, H, T, dh, D)."""
         weight = self.query_weight().to(dtype).unflatten(0, (self.n_heads, self.d_head))  # (H, dh, D)
         if self.log_beta is not None:
             weight = weight * self.log_beta.exp()
@@ -97,7 +112,7 @@ class EquilibriumLearner(SoftmaxLearner):
 
 
 def full_jacobian(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor) -> Tensor:
-    """(E[v k^T] - E[v] E[k]^T) dq/dz for each head, (B, T, D, D)."""
+    """Return (E[v k^T] - E[v] E[k]^T) dq/dz for each head, (B, T, D, D)."""
     outer = (v[..., :, None] * k[..., None, :]).flatten(-2)  # (B, H, S, dh*dh)
     second = (p @ outer).unflatten(-1, (v.shape[-1], k.shape[-1]))  # (B, H, T, dh, dh)
     covariance = second - (p @ v)[..., :, None] * (p @ k)[..., None, :]
@@ -105,7 +120,7 @@ def full_jacobian(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor) -> Tensor:
 
 
 def low_rank_solve(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor, change: Tensor) -> Tensor:
-    """With fewer keys than dimensions J = L R has rank H*S: R is how p moves with z, L how the output moves with p.
+    """Solve (I - J) y = change where J = L R has rank H*S: R is how p moves with z, L how the output moves with p.
 
     (I - L R)^{-1} = I + L (I - R L)^{-1} R, so that the system solved is (H*S) x (H*S).
     """
@@ -124,45 +139,30 @@ def low_rank_solve(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor, change: T
 
 
 def softmax_derivative(p: Tensor, ds: Tensor) -> Tensor:
-    """dp = p (ds - sum p ds) for changes of the scores ds (B, H, T or 1, S, n)."""
+    """Return dp = p (ds - sum p ds) for changes of the scores ds (B, H, T or 1, S, n)."""
     mean = (p @ ds[:, :, 0])[..., None, :] if ds.shape[2] == 1 else p[..., None, :] @ ds  # (B, H, T, 1, n)
     return p[..., None] * (ds - mean)
 
 
 def linear_solve(jacobian: Tensor, change: Tensor) -> Tensor:
-    """(I - J)^{-1} change."""
+    """Return (I - J)^{-1} change."""
     eye = torch.eye(jacobian.shape[-1], dtype=jacobian.dtype, device=jacobian.device)
     return torch.linalg.solve_ex(eye - jacobian, change).result
 
 
-LEARNERS["equilibrium"] = EquilibriumLearner
+class EquilibriumAttention(AttentionLayer, learner="equilibrium"):
+    """The fixed point of attention iterated on its own output, z* = softmax(beta W_Q (z* + x) K^T) V.
 
-
-class EquilibriumAttention(AttentionLayer):
-    """The fixed point of attention iterated on its own output, with true implicit gradients.
-
-    The trace's ``extra`` holds ``steps`` and ``converged`` per row. A row that reached ``max_steps`` first returns its
-    last state, and its gradient is that of the linearisation there. First derivatives only: the Jacobian in the solve
-    is a constant of the graph, so second derivatives would miss a part.
-
-    Args:
-        inject: add the layer's input to the query at every step, so that the fixed point depends on it.
-        max_steps: at most this many steps.
-        tol: a row rests once its step is at most ``tol`` times its norm.
+    x (B, T, d_model) -> (B, T, d_model). The gradient is the implicit one, (I - J)^{-1}, solved exactly. The trace's
+    ``extra`` holds ``steps`` and ``converged`` per row, (B, T). A row that reached ``max_steps`` first returns its last
+    state, and its gradient is that of the linearisation there. First derivatives only: the Jacobian in the solve is a
+    constant of the graph, so second derivatives would miss a part.
+    Reference: Bai et al., "Deep Equilibrium Models", NeurIPS 2019.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        *,
-        inject: bool = True,
-        max_steps: int = 100,
-        tol: float = 1e-6,
-        **common: Unpack[CommonOptions],
-    ):
-        options = {"inject": inject, "max_steps": max_steps, "tol": tol}
-        config = LayerConfig(
-            d_model=d_model, n_heads=n_heads, learner="equilibrium", learner_options=options, **common_options(common)
-        )
-        super().__init__(config)
+    if TYPE_CHECKING:  # options of the learner's own are known at run time
+
+        def __init__(self, d_model: int, n_heads: int, **options: Any): ...
+
+
+register_layer("equilibrium", EquilibriumAttention)

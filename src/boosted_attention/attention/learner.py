@@ -1,0 +1,298 @@
+"""Base learners: what one round does with its input. Softmax attention here; every other learner refines it.
+
+    Attn(z) = softmax(beta W_Q z (W_K s)^T) W_V s        s: where keys and values come from, z itself by default
+
+A learner projects (``project``), attends (``attend``) and leaves masks, caches, kernels and traces to the ``RoundCall``
+it is given. ``attention/learners`` holds the other learners and says how to add one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from boosted_attention.attention.cache import LayerCache
+from boosted_attention.attention.discovery import discover
+from boosted_attention.attention.documentation import Option, argument_texts
+from boosted_attention.attention.kernels import Kernel, Map
+from boosted_attention.attention.masks import Mask
+from boosted_attention.attention.options import OPTION_NAMES, LayerOptions
+from boosted_attention.attention.rotary import rotary_angles, rotate
+from boosted_attention.attention.trace import RoundTrace
+from boosted_attention.validation import nearest, require, require_choice
+
+KeyValue = tuple[Tensor, Tensor]
+Angles = tuple[Tensor, Tensor]  # (cos, sin)
+
+LEARNED_SCALE_START = 2.0  # inverse temperature at which the paper's retrieval task starts
+
+
+@dataclass
+class RoundCall:
+    """What one round of one forward call may use: kernel, mask, dropout, positions, cache and trace."""
+
+    index: int
+    kernel: Kernel
+    mask: Mask
+    dropout: float
+    positions: Tensor | None = None  # (T,) or (B, T), with rotary embedding only
+    cache: LayerCache | None = None
+    trace: RoundTrace | None = None
+
+    def map(self, q: Tensor, k: Tensor, scale: float) -> Map:
+        """Return v -> softmax(scale q k^T + mask) v, (B, H, T, dv), with this call's kernel, mask and dropout."""
+        apply, weights = self.kernel(q, k, self.mask, scale, self.dropout)
+        if self.trace is not None:
+            assert weights is not None, "a traced call runs on the explicit kernel"
+            self.trace.q, self.trace.scale, self.trace.weights = q, scale, weights
+        return apply
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """Apply the map of q and k to v once."""
+        return self.map(q, k, scale)(v)
+
+    def remember(self, slot: str, new: Tensor) -> Tensor:
+        """Return the past positions of a cache slot with ``new`` behind them; without a cache, ``new`` itself."""
+        return new if self.cache is None else self.cache.append((slot, self.index), new)
+
+    def note(self, **tensors: Tensor) -> None:
+        """Write tensors that only this learner has into the trace."""
+        if self.trace is not None:
+            self.trace.extra.update(tensors)
+
+
+class SoftmaxLearner(nn.Module):
+    """Multi-head softmax attention: one round of the paper, and all of the standard layer.
+
+        softmax(scale Q K^T + mask) V,    Q = W_Q z,  K = W_K s,  V = W_V s
+
+    Args:
+        options: the layer's options.
+        index: the round.
+    """
+
+    needs_square_map = False  # whether queries and keys must be the same positions, which rules out memory=
+    allows_dropout = True  # whether the learner makes sense with dropped weights
+    fused_score_passes = 1  # how often the fused kernel computes the scores of one map
+    heads_per_value = 1  # key heads per value head: a learner may have fewer and wider value heads
+
+    def __init__(self, options: LayerOptions, index: int):
+        super().__init__()
+        self.d_head = options.d_head
+        self.n_heads = options.n_heads
+        self.n_kv_heads = options.kv_heads[index]
+        self.rope_theta = options.rope_theta
+        q, k, v = self.projection_widths()
+        d, kdim, vdim = options.d_model, options.kdim or options.d_model, options.vdim or options.d_model
+        self.split_sizes = (q, k, v)
+        self.qkv = self.q = self.k = self.v = None
+        if not options.reads_own_kv(index):
+            self.q = nn.Linear(d, q, bias=options.bias, **options.factory)
+        elif kdim == vdim == d:
+            self.qkv = nn.Linear(d, q + k + v, bias=options.bias, **options.factory)  # rows q, k, v; heads contiguous
+        else:
+            self.q = nn.Linear(d, q, bias=options.bias, **options.factory)
+            self.k = nn.Linear(kdim, k, bias=options.bias, **options.factory)
+            self.v = nn.Linear(vdim, v, bias=options.bias, **options.factory)
+        self.scale = 1.0 if options.scale == "learned" else options.scale or 1 / math.sqrt(self.d_head)
+        self.log_beta = None
+        if options.scale == "learned":
+            self.log_beta = nn.Parameter(torch.full((), math.log(LEARNED_SCALE_START), **options.factory))
+        self.out_proj = None
+        if options.space == "output":
+            self.out_proj = nn.Linear(options.d_inner, d, bias=options.bias, **options.factory)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, in the order of construction; a learner with weights of its own adds those."""
+        for linear in (self.qkv, self.q, self.k, self.v, self.out_proj):
+            if linear is not None:
+                linear.reset_parameters()
+        if self.log_beta is not None:
+            nn.init.constant_(self.log_beta, math.log(LEARNED_SCALE_START))
+
+    @property
+    def kv_layout(self) -> tuple[int, int, int]:
+        """Widths of keys and values, and of a value head: rounds that share K/V must agree on them."""
+        return *self.split_sizes[1:], self.heads_per_value * self.d_head
+
+    def projection_widths(self) -> tuple[int, int, int]:
+        """Return the output widths of the query, key and value projections."""
+        kv = self.n_kv_heads * self.d_head
+        return self.n_heads * self.d_head, kv, kv
+
+    def forward(self, z: Tensor, kv: KeyValue | None, source: KeyValue, call: RoundCall) -> tuple[Tensor, KeyValue]:
+        """Run one round.
+
+        Args:
+            z: the round's input (B, T, D).
+            kv: another round's keys and values, each (B, H_kv, S, dh); None projects them from ``source``.
+            source: (key, value), each (B, S, D): where keys and values come from.
+            call: kernel, mask, positions, cache and trace of this call.
+
+        Returns:
+            The round's output (B, T, D), and the keys and values it read, for rounds that share them.
+        """
+        angles = self.rotary(call.positions, z.dtype)
+        if kv is None:
+            q, k, v = self.project(z, *source, angles)
+            kv = call.remember("k", k), call.remember("v", v)
+        else:
+            q = self.project_query(z, angles)
+        if call.trace is not None:
+            call.trace.k, call.trace.v = kv
+        y = self.attend(z, q, *kv, call)  # (B, T, H*dh)
+        return (y if self.out_proj is None else self.out_proj(y)), kv
+
+    def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
+        """Turn projected heads (B, H, S, dh) into concatenated outputs (B, T, H*dh); z is the round's own input."""
+        return merge_heads(call.attention(q, k, v, self.scale))
+
+    def project(self, z: Tensor, key: Tensor, value: Tensor, angles: Angles | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Project q from z, k from ``key`` and v from ``value``, each split into heads (B, H, S, dh)."""
+        if self.qkv is not None and key is z and value is z:
+            q, k, v = self.qkv(z).split(self.split_sizes, dim=-1)
+            q = self._query_heads(q, angles)
+        else:
+            q = self.project_query(z, angles)
+            k, v = self._affine("k", key), self._affine("v", value)
+        k = split_heads(k, self.d_head)
+        return q, (k if angles is None else rotate(k, angles)), split_heads(v, self.heads_per_value * self.d_head)
+
+    def project_query(self, z: Tensor, angles: Angles | None) -> Tensor:
+        """Project and split the query, (B, T, D) -> (B, H, T, dh)."""
+        return self._query_heads(self._affine("q", z), angles)
+
+    def _query_heads(self, q: Tensor, angles: Angles | None) -> Tensor:
+        q = split_heads(q, self.d_head)  # (B, H, T, dh)
+        q = q if self.log_beta is None else q * self.log_beta.exp().to(q.dtype)
+        return q if angles is None else rotate(q, angles)
+
+    def scores_flops(self, n_keys: int) -> int:
+        """Count multiplications and additions of one query's scores, q k^T."""
+        return 2 * self.split_sizes[0] * n_keys
+
+    def map_flops(self, n_keys: int) -> int:
+        """Count what one query costs beyond the linear layers applied once: scores, and weights times values."""
+        return self.scores_flops(n_keys) + 2 * self.split_sizes[0] * n_keys
+
+    def fused_extra_flops(self, n_keys: int) -> int:
+        """Count the scores that the fused kernel computes again, because it cannot hand out its weights."""
+        return (self.fused_score_passes - 1) * self.scores_flops(n_keys)
+
+    def query_weight(self) -> Tensor:
+        """Return W_Q, (H*dh, D)."""
+        return self._rows("q")[0]
+
+    def rotary(self, positions: Tensor | None, dtype: torch.dtype) -> Angles | None:
+        """Return cos and sin of the positions' angles, or None without rotary embedding."""
+        if self.rope_theta is None or positions is None:
+            return None
+        return rotary_angles(positions, self.d_head, self.rope_theta, dtype)
+
+    def _affine(self, part: str, t: Tensor) -> Tensor:
+        return functional.linear(t, *self._rows(part))
+
+    def _rows(self, part: str) -> tuple[Tensor, Tensor | None]:
+        """Return weight and bias of one of q, k, v, wherever they are stored."""
+        if self.qkv is None:
+            linear = {"q": self.q, "k": self.k, "v": self.v}[part]
+            assert linear is not None
+            return linear.weight, linear.bias
+        i = "qkv".index(part)
+        start = sum(self.split_sizes[:i])
+        rows = slice(start, start + self.split_sizes[i])
+        return self.qkv.weight[rows], None if self.qkv.bias is None else self.qkv.bias[rows]
+
+
+LEARNERS: dict[str, type[SoftmaxLearner]] = {"softmax": SoftmaxLearner}
+
+Learner = TypeVar("Learner", bound=type[SoftmaxLearner])
+
+
+def register_learner(name: str) -> Callable[[Learner], Learner]:
+    """Make a learner known under a name: ``@register_learner("twicing")`` above its class.
+
+    Args:
+        name: what the layer option ``learner`` takes.
+    """
+
+    def register(learner: Learner) -> Learner:
+        require(LEARNERS.get(name, learner) is learner, f"learner={name!r} exists already; choose another name")
+        LEARNERS[name] = learner
+        return learner
+
+    return register
+
+
+def list_learners() -> list[str]:
+    """Return the names that the layer option ``learner`` takes."""
+    discover()
+    return list(LEARNERS)
+
+
+def learner_class(name: str) -> type[SoftmaxLearner]:
+    """Return a learner by name, or raise InputError with the nearest one."""
+    if name not in LEARNERS:
+        discover()
+    require_choice("learner", name, LEARNERS)
+    return LEARNERS[name]
+
+
+def own_options(learner: type[SoftmaxLearner]) -> list[Option]:
+    """Return the options of a learner's own: the keyword-only arguments of its ``__init__``."""
+    texts = argument_texts(learner.__doc__)
+    parameters = inspect.signature(learner.__init__, eval_str=True).parameters.values()
+    return [
+        Option(p.name, p.default, texts.get(p.name, ""), p.annotation) for p in parameters if p.kind is p.KEYWORD_ONLY
+    ]
+
+
+def resolve(layer: str, given: Mapping[str, Any]) -> LayerOptions:
+    """Sort the keywords of a layer into its own options and its learners'.
+
+    Args:
+        layer: name of the layer class, for messages.
+        given: what was passed.
+
+    Returns:
+        The layer's options, whose ``learner_options`` hold one mapping per round.
+    """
+    keywords = {name: value for name, value in given.items() if name not in OPTION_NAMES}
+    options = LayerOptions(**{name: value for name, value in given.items() if name in OPTION_NAMES})
+    taken = [[option.name for option in own_options(learner_class(name))] for name in options.learners]
+    known = list(dict.fromkeys(name for names in taken for name in names))
+    allowed = [*OPTION_NAMES, *known]
+    for name in keywords:
+        require(
+            name in allowed, f"{layer} has no option {name!r}{nearest(name, allowed)} (options: {', '.join(allowed)})"
+        )
+    per_round = []
+    for m, (learner, names) in enumerate(zip(options.learners, taken, strict=True)):
+        own = options.options_of(m)
+        shared = isinstance(options.learner_options, Mapping)
+        for name in own:
+            require(
+                name in (known if shared else names),
+                f"learner_options: learner={learner!r} has no option {name!r}{nearest(name, names)} "
+                f"(options: {', '.join(names) or 'none'})",
+            )
+            require(name not in keywords, f"{name} is given twice, as a keyword and in learner_options")
+        per_round.append({name: value for name, value in {**own, **keywords}.items() if name in names})
+    return replace(options, learner_options=tuple(per_round))
+
+
+def split_heads(t: Tensor, d_head: int) -> Tensor:
+    """Split into heads, (B, S, H*dh) -> (B, H, S, dh)."""
+    return t.unflatten(-1, (-1, d_head)).transpose(1, 2)
+
+
+def merge_heads(t: Tensor) -> Tensor:
+    """Concatenate heads, (B, H, T, dh) -> (B, T, H*dh)."""
+    return t.transpose(1, 2).flatten(2)

@@ -1,0 +1,18 @@
+"""The base learners, one per file.
+
+To add one, write its file into this folder and its formula into ``attention/reference.py``:
+
+1. Subclass ``SoftmaxLearner`` and override ``attend``; options of its own are keyword-only arguments of ``__init__``,
+   documented in the class's ``Args:``. Decorate it with ``@register_learner("name")``.
+2. Subclass the layer, ``class NameAttention(AttentionLayer, learner="name")``: signature and help follow.
+3. Call ``register_layer("name", Layer)``, once per name the catalog is to have, with options as keywords.
+
+Every file of the folder is imported, in alphabetical order, when the package is. A learner outside of it does the same
+in any module that the program imports, as ``examples/own_learner.py`` shows.
+"""
+
+import importlib
+import pkgutil
+
+for _module in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+    importlib.import_module(f"{__name__}.{_module}")
