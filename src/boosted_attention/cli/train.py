@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from boosted_attention.attention.options import LAYER_PRESETS, help_lines
 from boosted_attention.cli.failure import CommandFailure
 from boosted_attention.data.tokens import DataConfig
-from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.config import SET_BY_MODEL, LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.recipes import RECIPES, find_recipe
 from boosted_attention.train.run_config import RunConfig
