@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from boosted_attention.data.corpora import SPLITS, CorpusConfig
-from boosted_attention.data.reading import BLOCK, read_blocks
+from boosted_attention.data.reading import BLOCK_CHARACTERS, read_blocks
 from tests.text import sample_text
 
 TEXT = sample_text(12_000)  # more than one block
@@ -43,19 +43,19 @@ def test_every_kind_of_file_gives_the_same_text(name, tmp_path):
 
 
 def test_characters_across_reads_and_lines_without_end(tmp_path):
-    text = "ä🙂" * BLOCK + "\n" + "x" * (3 * BLOCK)
+    text = "ä🙂" * BLOCK_CHARACTERS + "\n" + "x" * (3 * BLOCK_CHARACTERS)
     (tmp_path / "a.txt").write_text(text)
     assert "".join(block.text for block in read_blocks(tmp_path / "a.txt")) == text
 
 
 def test_jsonl_has_a_document_per_line(tmp_path):
-    documents = ["one\ntwo", "", "drei 🙂", "y" * (2 * BLOCK + 5)]
+    documents = ["one\ntwo", "", "drei 🙂", "y" * (2 * BLOCK_CHARACTERS + 5)]
     rows = "\n".join(json.dumps({"body": text}) for text in documents) + "\n\n"
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
     blocks = list(read_blocks(tmp_path / "a.jsonl.gz", "body"))
     assert sum(block.ends_document for block in blocks) == len(documents)
     assert "".join(block.text for block in blocks) == "".join(documents)
-    with pytest.raises(ValueError, match=r"a\.jsonl\.gz, line 1: no text under 'text'; --field"):
+    with pytest.raises(ValueError, match=r"a\.jsonl\.gz, line 1: field='text' holds no text"):
         list(read_blocks(tmp_path / "a.jsonl.gz"))
 
 
@@ -133,7 +133,7 @@ def test_names_are_folders_under_the_data_root(tmp_path, monkeypatch):
     monkeypatch.setenv("BOOSTED_ATTENTION_DATA", str(tmp_path))
     assert texts(CorpusConfig(corpus="wikitext-2").open())["train"] == "train"
     (tmp_path / "wikitext-2" / "train.txt").unlink()
-    with pytest.raises(ValueError, match=r"wikitext-2 has files named after splits but no train file; add it"):
+    with pytest.raises(ValueError, match=r"corpus='wikitext-2' has files named after splits but no train file; add it"):
         CorpusConfig(corpus="wikitext-2").open()
 
 
@@ -158,10 +158,10 @@ def test_the_standard_library_is_always_there():
         (lambda folder: CorpusConfig(corpus=f"text:{folder}"), "holds no text file"),
         (lambda folder: CorpusConfig(corpus="text:"), "needs a path"),
         (lambda folder: CorpusConfig(corpus="stdlb"), "did you mean 'stdlib'"),
-        (lambda folder: CorpusConfig(held_out=1.5), "--held-out 1.5"),
-        (lambda folder: CorpusConfig(held_out=0.2), "--held-out is for --corpus text:PATH"),
+        (lambda folder: CorpusConfig(held_out=1.5), "held_out=1.5"),
+        (lambda folder: CorpusConfig(held_out=0.2), "held_out= is for corpus=text:PATH"),
         (lambda folder: CorpusConfig(corpus="text:" + "x" * 5000), "is too long for a path"),
-        (lambda folder: CorpusConfig(validation="x"), "--validation and --test name files for"),
+        (lambda folder: CorpusConfig(validation="x"), "validation= and test= name files for"),
     ],
 )
 def test_what_cannot_be_is_named(make, message, tmp_path):
@@ -171,9 +171,7 @@ def test_what_cannot_be_is_named(make, message, tmp_path):
 
 def test_a_corpus_of_the_hub_says_how_to_point_at_local_files():
     corpus = CorpusConfig(corpus="wikitext-103").open()
-    with pytest.raises(
-        ValueError, match=r"--data-root FOLDER \(FOLDER/wikitext-103/train\.txt.*BOOSTED_ATTENTION_DATA"
-    ):
+    with pytest.raises(ValueError, match=r"data_root=FOLDER \(FOLDER/wikitext-103/train\.txt.*BOOSTED_ATTENTION_DATA"):
         next(corpus.blocks("train"))
 
 

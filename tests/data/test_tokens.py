@@ -136,7 +136,7 @@ def test_subsets_are_the_first_tokens(source):
     whole, part = data_of(source), data_of(source, train_tokens=1000, held_out_tokens=50)
     assert np.array_equal(part.splits["train"], whole.splits["train"][:1000])
     assert np.array_equal(part.splits["test"], whole.splits["test"][:50])
-    with pytest.raises(ValueError, match=r"--train-tokens 9999999: the training split of text:.* has \d+ tokens"):
+    with pytest.raises(ValueError, match=r"train_tokens=9999999: the training split of text:.* has \d+ tokens"):
         data_of(source, train_tokens=9_999_999)
 
 

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import random
+import re
 import shutil
 import signal
 import time
@@ -12,7 +13,9 @@ import pytest
 import torch
 
 from boosted_attention.train import checkpoint
+from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
+from boosted_attention.validation import InputError
 from tests.train.driver import STEPS, small_trainer, train
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -252,3 +255,68 @@ def test_lost_metrics_are_remarked_and_a_lost_probe_made_again(halfway, text_fil
 def test_the_folder_holds_no_pickle(halfway):
     kinds = {path.suffix for path in halfway.rglob("*") if path.is_file() and not path.name.startswith(".")}
     assert kinds == {".json", ".jsonl", ".safetensors"}
+
+
+@pytest.mark.parametrize("harm", ["damaged", "missing"])
+def test_a_lost_best_checkpoint_is_said_and_no_other_is_tested(harm, text_file, tmp_path):
+    """The learning rate ruins the model from the middle on, so that no later checkpoint is better."""
+    folder, listener = tmp_path / "run", Listener()
+    options = {"lr": 3.0, "warmup": 20, "eval_every": 1, "clip": 0}
+    whole = small_trainer(folder, text_file, **options).run()
+    assert whole.best.step < 20
+    assert whole.problem is None
+    best = folder / "checkpoints" / f"best-{whole.best.step:08d}"
+    if harm == "damaged":
+        (best / "model.safetensors").write_bytes(b"torn")
+        what = f"{best / 'model.safetensors'} is damaged"
+    else:
+        shutil.rmtree(best)
+        what = f"{best / 'state.json'} is missing"
+    stored = (folder / "result.json").read_bytes()
+    with pytest.raises(InputError, match=re.escape(what)):
+        load_run(folder)
+    assert load_run(folder, "last").step == STEPS
+    again = small_trainer(folder, text_file, observer=listener, **options).run(resume=True)
+    assert again.test is None
+    assert again.problem.startswith(f"{what}: the best checkpoint, of step {whole.best.step}, is lost")
+    assert "resume=True" in again.problem
+    assert [remark.startswith(what) for remark in listener.remarks] == [True, True]  # at the start and at the end
+    assert (folder / "result.json").read_bytes() == stored  # an earlier result stays
+    with pytest.raises(InputError, match="is lost"):
+        again.tested()
+    (folder / "result.json").unlink()
+    small_trainer(folder, text_file, **options).run(resume=True)
+    written = json.loads((folder / "result.json").read_text())
+    assert written["test"] is None
+    assert written["problem"] == again.problem
+
+
+def test_a_better_evaluation_makes_up_for_a_lost_best_checkpoint(halfway, whole, text_file, tmp_path):
+    folder, listener = shutil.copytree(halfway, tmp_path / "run"), Listener()
+    shutil.rmtree(folder / "checkpoints" / "best-00000010")
+    result = small_trainer(folder, text_file, observer=listener).run(resume=True)
+    assert "best-00000010" in listener.remarks[0]
+    assert result.problem is None
+    assert_identical(outcome(folder), whole[0])
+
+
+def test_the_best_checkpoint_of_every_kept_one_is_kept(halfway):
+    names = sorted(path.name for path in (halfway / "checkpoints").iterdir())
+    assert names == ["best-00000005", "best-00000010", "step-00000008", "step-00000012"]
+
+
+def test_what_else_lies_among_checkpoints_is_left_alone(halfway, whole, text_file, tmp_path):
+    folder = shutil.copytree(halfway, tmp_path / "run")
+    checkpoints = folder / "checkpoints"
+    strays = ["step-00000012-backup", "best-00000099.old", "step-99999", "step-last", "notes-00000020", ".hidden"]
+    for name in strays:
+        shutil.copytree(checkpoints / "step-00000012", checkpoints / name)
+    (checkpoints / "step-00000099").write_text("a file")
+    before = {path: path.read_bytes() for name in strays for path in (checkpoints / name).iterdir()}
+    listener = Listener()
+    small_trainer(folder, text_file, observer=listener).run(resume=True)
+    assert (listener.first, listener.remarks) == (12, [])
+    assert {path: path.read_bytes() for path in before} == before
+    assert (checkpoints / "step-00000099").read_text() == "a file"
+    assert load_run(folder).step == load_run(folder, "last").step == STEPS
+    assert_identical(outcome(folder), whole[0])

@@ -1,7 +1,7 @@
 """Complaints of tyro, the parser of options, as one line.
 
-tyro prints its errors as a box and exits; it has no public way to get them as data (its ``_errors`` module is private,
-and changes from release to release). The box is a title, sections between rules, and last a hint at the help text.
+tyro prints its errors as a box and exits; there is no public way to get them as data (its ``_errors`` module is private
+and may change with every release). A box has a title, sections between rules, and last a hint at the help text.
 """
 
 from __future__ import annotations
@@ -33,5 +33,6 @@ def one_line(box: str) -> str:
     said = filled[0] if titled or len(filled) == 1 else filled[1]  # without an upper edge, the title is a section
     message = " ".join(line for line in said if line)
     if SUGGESTIONS in lines[:-1]:
-        message += f"; did you mean {lines[lines.index(SUGGESTIONS) + 1].split()[0]}?"
+        suggested = lines[lines.index(SUGGESTIONS) + 1].split()[0].rstrip(",")
+        message += f"; did you mean {suggested}?"
     return message

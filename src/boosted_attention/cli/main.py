@@ -113,7 +113,14 @@ def parse(run: Callable[..., int], program: str, args: list[str]) -> Callable[[]
     except SystemExit as stop:
         if not stop.code:
             raise
-        fail(one_line(complaint.getvalue()), silent=not speaks())
+        raise refused_value(stop) or InputError(one_line(complaint.getvalue())) from None
+
+
+def refused_value(error: BaseException | None) -> InputError | None:
+    """Return the library's own error behind tyro's exit: a configuration that refused a value; None for others."""
+    while error is not None and not isinstance(error, InputError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def speaks() -> bool:
