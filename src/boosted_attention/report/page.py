@@ -33,10 +33,10 @@ from boosted_attention.lab.reproduce import Reproduction, all_runs, reread, stor
 from boosted_attention.lab.table import Table, interval
 from boosted_attention.lab.verdicts import VERDICTS
 from boosted_attention.records import from_json, to_json
-from boosted_attention.report import svg
 from boosted_attention.report.chart import Figure, names
 from boosted_attention.report.figures import all_figures
 from boosted_attention.report.inside import inside_figures, maps, visible
+from boosted_attention.report.svg import draw_figure
 from boosted_attention.validation import require
 
 NAME = "report.html"
@@ -238,7 +238,7 @@ def table_context(name: str, table: Table) -> dict[str, Any]:
 
 
 def figure_context(figure: Figure) -> dict[str, Any]:
-    panels = [Markup(panel) for panel in svg.draw(figure)]  # its texts are escaped where it is drawn
+    panels = [Markup(panel) for panel in draw_figure(figure)]  # which escapes its texts
     return {
         "name": figure.name,
         "title": figure.title,
