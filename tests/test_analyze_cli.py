@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 
+from boosted_attention.analysis.examine import Analysis
 from boosted_attention.cli.main import main
+from boosted_attention.records import from_json, to_json
 from boosted_attention.train.metrics import dynamics_of
 from tests.test_language_cli import TINY, refused
 from tests.text import sample_text
@@ -71,7 +73,8 @@ def test_it_writes_what_it_finds(runs, tmp_path, capsys):
     found = json.loads((out / "analysis.json").read_text())
     assert found["names"] == {"model": "boosted", "against": "standard"}
     assert [row["step"] for row in found["training"]] == [0, 2, 4]
-    assert found["training"] == dynamics_of(runs["boosted"])
+    assert found["training"] == to_json(dynamics_of(runs["boosted"]))
+    assert to_json(from_json(Analysis, found)) == found
     page = (out / "analysis.html").read_text()
     assert 'id="explorer"' in page
     assert 'id="figure-importance"' in page
@@ -138,7 +141,7 @@ def test_damaged_metrics_are_left_out(runs, tmp_path, damage):
     shutil.copytree(runs["boosted"], run)
     with (run / "metrics.jsonl").open("a", encoding="utf-8", errors="surrogateescape") as file:
         file.write(damage + "\n")
-    assert [row["step"] for row in dynamics_of(run)] == [0, 2, 4]
+    assert [row.step for row in dynamics_of(run)] == [0, 2, 4]
 
 
 def test_refusals(runs, tmp_path, capsys):

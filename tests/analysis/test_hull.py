@@ -101,31 +101,31 @@ def test_standard_attention_stays_inside():
     for attention in ("standard", "boosted"):
         found = hull_study(trained_like(attention=attention), ROWS, pairs=100)
         for row in found:
-            for where in ("paper", "beyond head_dim"):
-                inside = row[where]["first estimate"]
-                assert inside["n"] == 100
-                assert inside["largest_relative"] < 1e-8
-                assert inside["outside"] == 0.0
-                assert all(kind["largest_gap"] < 1e-10 for kind in row[where].values())
+            for kinds in (row.paper, row.beyond_head_dim):
+                inside = kinds["first estimate"]
+                assert inside.n == 100
+                assert inside.largest_relative < 1e-8
+                assert inside.outside == 0.0
+                assert all(kind.largest_gap < 1e-10 for kind in kinds.values())
 
 
 def test_corrections_leave_the_hull_and_random_ones_do_too():
     found = hull_study(trained_like(), ROWS, pairs=60)
-    assert [row["layer"] for row in found] == [0, 1]
-    assert found[0]["head_dim"] == 8
+    assert [row.layer for row in found] == [0, 1]
+    assert found[0].head_dim == 8
     for row in found:
-        boosted, random = row["paper"]["boosted"], row["paper"]["random correction"]
-        assert boosted["mean"] > 0.01
-        assert boosted["outside"] > 0.5
-        assert random["outside"] > 0.5
-        assert boosted["deciles"][0] <= boosted["mean"] <= boosted["deciles"][-1]
-        assert 0 < boosted["relative"] <= boosted["largest_relative"]
+        boosted, random = row.paper["boosted"], row.paper["random correction"]
+        assert boosted.mean > 0.01
+        assert boosted.outside > 0.5
+        assert random.outside > 0.5
+        assert boosted.deciles[0] <= boosted.mean <= boosted.deciles[-1]
+        assert 0 < boosted.relative <= boosted.largest_relative
     assert hull_study(trained_like(), ROWS, pairs=60) == found  # the same pairs every time
 
 
 def test_no_position_sees_more_values_than_dimensions():
     found = hull_study(trained_like(), ROWS[:, :8], pairs=10)
-    assert all("beyond head_dim" not in row for row in found)
+    assert all(row.beyond_head_dim is None for row in found)
 
 
 @pytest.mark.parametrize(

@@ -327,7 +327,7 @@ def test_layers_chosen_by_importance():
             p.zero_()
     found = importance(model, rows)
     chosen = most_important(found, 2)
-    assert sorted(found["layers"], key=lambda row: abs(row["mean"]))[0]["layer"] == 1
+    assert min(found.layers, key=lambda one: abs(one.mean)).layer == 1
     again = boost(unboost(model), layers=chosen)
     assert sorted(corrected_layers(again)) == [f"model.layers.{i}.self_attn" for i in chosen]
 

@@ -13,7 +13,7 @@ from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import reproduce
 from boosted_attention.report.page import report_page, section_order, write_report
-from boosted_attention.report.svg import draw, ticks
+from boosted_attention.report.svg import draw_figure, ticks
 from boosted_attention.statistics import estimate
 from tests.report.made import EXPERIMENTS
 from tests.test_language_cli import refused
@@ -48,7 +48,7 @@ def test_every_claims_verdict_and_number(page, made_report):
 def test_the_same_results_give_the_same_bytes(page, made_report, tmp_path):
     copy = tmp_path / "elsewhere"
     shutil.copytree(made_report, copy, ignore=shutil.ignore_patterns("training*", "report.html", "figures"))
-    assert write_report(copy).read_text() == page
+    assert write_report(copy, reproduce_command).read_text() == page
 
 
 def test_nothing_is_fetched_and_nothing_escapes(page):
@@ -83,7 +83,8 @@ def test_a_report_of_a_part(made_report, tmp_path, text_file):
     """Without language models there is no inside and no explorer, and the page says what was not run."""
     preset = PRESETS["smoke"]
     found = reproduce(["rounds"], preset, tmp_path, workers=1)
-    page = report_page(found, preset)
+    page = report_page(found, preset, lambda name, preset: f"compute {name} <again> with {preset.name}")
+    assert "compute rounds &lt;again&gt; with smoke" in page
     assert 'id="explorer"' not in page
     assert 'id="inside"' not in page
     assert "which was not run" in page
@@ -113,7 +114,7 @@ def test_charts_hold_all_they_draw():
     assert x_high > 2
     assert y_low < min(-1.0, values[0].low)
     assert y_high > 9.0
-    (svg,) = draw(Figure(name="f", title="t", caption="", panels=[panel]))
+    (svg,) = draw_figure(Figure(name="f", title="t", caption="", panels=[panel]))
     assert "a &lt; b, 0: 2 [" in svg
     assert "x &amp; y" in svg
     assert svg.count("<rect") == 2

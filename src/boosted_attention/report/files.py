@@ -11,7 +11,15 @@ from boosted_attention.chart import Figure, Panel, names
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Every figure twice, NAME.png and NAME.svg; the same bytes for the same figure."""
+    """Write every figure as NAME.png and NAME.svg, and return the paths; the same figure gives the same bytes.
+
+    Args:
+        figures: what to draw.
+        folder: where to write, made if it does not exist.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -40,6 +48,7 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
 
 
 def draw(panel: Panel, axis: Any, colours: dict[str, str]) -> None:
+    """Draw one panel on an axis of matplotlib."""
     for series in panel.series:
         look = {"color": colours[series.name], "label": plain(series.name)}
         spread = None
@@ -72,14 +81,14 @@ def draw(panel: Panel, axis: Any, colours: dict[str, str]) -> None:
 
 
 def plain(text: str) -> str:
-    """Without what matplotlib would read as mathematics, or has no glyph for."""
+    """Replace characters without a glyph, and escape what matplotlib would read as mathematics."""
     known = glyphs()
     return "".join(c if ord(c) in known else "?" for c in text).replace("$", r"\$")
 
 
 @cache
 def glyphs() -> frozenset[int]:
-    """The characters of the font that figures are written in."""
+    """Code points of the characters in the font of the figures."""
     from matplotlib.font_manager import findfont, get_font
 
     return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())

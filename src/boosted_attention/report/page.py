@@ -34,8 +34,8 @@ from boosted_attention.lab.judging.verdicts import VERDICTS
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import Reproduction, all_trials, reread, stored_preset
 from boosted_attention.records import from_json, to_json
-from boosted_attention.report import svg
 from boosted_attention.report.inside import inside_figures, maps, visible
+from boosted_attention.report.svg import draw_figure
 from boosted_attention.validation import require
 
 NAME = "report.html"
@@ -237,7 +237,7 @@ def table_context(name: str, table: Table) -> dict[str, Any]:
 
 
 def figure_context(figure: Figure) -> dict[str, Any]:
-    panels = [Markup(panel) for panel in svg.draw(figure)]  # its texts are escaped where it is drawn
+    panels = [Markup(panel) for panel in draw_figure(figure)]  # which escapes its texts
     return {
         "name": figure.name,
         "title": figure.title,

@@ -1,8 +1,9 @@
-"""A figure as SVG inside the page: colours from the page's style sheet, so that it follows light, dark and print."""
+"""A figure as SVG inside the page. Colours come from the page's style sheet and so follow light, dark and print."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from html import escape
 
 from boosted_attention.chart import Figure, Panel, Series, bounds, names
@@ -11,13 +12,18 @@ WIDTH, HEIGHT = 440, 280
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 26, 44
 
 
-def draw(figure: Figure) -> list[str]:
-    """One SVG per panel."""
+def draw_figure(figure: Figure) -> list[str]:
+    """Draw a figure as one SVG element per panel; texts are escaped.
+
+    Args:
+        figure: what to draw.
+    """
     legend = names(figure)
     return [draw_panel(panel, legend, figure.title) for panel in figure.panels]
 
 
 def draw_panel(panel: Panel, legend: list[str], title: str) -> str:
+    """Draw one panel; ``legend`` decides the colours of its series, ``title`` names a panel without a title."""
     slanted = panel.ticks is not None and max(map(len, panel.ticks.values()), default=0) * len(panel.ticks) > 52
     bottom = BOTTOM + (46 if slanted else 0)
     height = HEIGHT + bottom - BOTTOM
@@ -55,7 +61,7 @@ def draw_panel(panel: Panel, legend: list[str], title: str) -> str:
     for name, value in panel.marks.items():
         x = at_x(value)
         parts.append(f'<path class="level" d="M{x:.1f} {TOP}V{height - bottom}"/>')
-        right = x > (LEFT + WIDTH) / 2  # the text goes where there is room
+        right = x > (LEFT + WIDTH) / 2  # then the text goes to the left, where there is room
         place = f'x="{x - 5:.1f}" text-anchor="end"' if right else f'x="{x + 5:.1f}"'
         parts.append(f'<text class="tick" {place} y="{(TOP + height - bottom) / 2:.1f}">{escape(name)}</text>')
     for series in panel.series:
@@ -70,7 +76,10 @@ def draw_panel(panel: Panel, legend: list[str], title: str) -> str:
     return "".join(parts) + "</svg>"
 
 
-def draw_series(series: Series, index: int, panel: Panel, at_x, at_y) -> str:
+def draw_series(
+    series: Series, index: int, panel: Panel, at_x: Callable[[float], float], at_y: Callable[[float], float]
+) -> str:
+    """Draw one series in its colour; ``at_x`` and ``at_y`` give the place of a value in the drawing."""
     parts = [f'<g data-series="{index}" class="s{index % 8} {series.style}-series">']
     points = [(at_x(x), at_y(y)) for x, y in zip(series.x, series.y, strict=True)]
     if series.style in ("line", "dashes") and len(points) > 1:
@@ -97,12 +106,13 @@ def draw_series(series: Series, index: int, panel: Panel, at_x, at_y) -> str:
             )
         else:
             parts.append(f'<circle class="dot{" faint" * many}" cx="{x:.1f}" cy="{y:.1f}" r="3" data-tip="{tip}"/>')
-    if series.style == "bars":  # over them
+    if series.style == "bars":  # intervals are drawn over the bars
         parts += whiskers
     return "".join(parts) + "</g>"
 
 
 def describe(series: Series, i: int, panel: Panel) -> str:
+    """The text of a point's tip: series, place, value and interval."""
     where = next((label for value, label in (panel.ticks or {}).items() if abs(value - series.x[i]) < 0.5), None)
     where = f"{series.x[i]:.6g}" if where is None else where
     text = f"{series.name}, {where}: {series.y[i]:.4g}"
@@ -121,7 +131,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def labelled(values: list[float]) -> dict[float, str]:
-    """Ticks with as many decimals as tell them apart."""
+    """Label ticks with as many decimals as tell them apart."""
     step = values[1] - values[0] if len(values) > 1 else 1.0
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return {value: f"{value:.{decimals}f}" for value in values}

@@ -18,6 +18,7 @@ def energy(x: Tensor, patterns: Tensor, beta: float) -> Tensor:
 
 
 def update_is_descent(seed: int) -> Finding:
+    """Equation 3: the retrieval step is xi - grad E(xi), and E never rises along it."""
     draw, beta = generator(seed), 4.0
     patterns, x = unit_patterns(8, 16, draw), gaussian(50, 16, draw=draw).requires_grad_()
     (gradient,) = torch.autograd.grad(energy(x, patterns, beta).sum(), x)
@@ -42,6 +43,7 @@ def update_is_descent(seed: int) -> Finding:
 
 
 def three_kinds_of_fixed_point(seed: int) -> Finding:
+    """Fixed points by inverse temperature: the average of all, of a cluster, or one pattern."""
     draw = generator(seed)
     centres = unit_patterns(2, 32, draw)
     patterns = functional.normalize(centres.repeat_interleave(4, dim=0) + 0.06 * gaussian(8, 32, draw=draw), dim=-1)
@@ -68,7 +70,7 @@ def three_kinds_of_fixed_point(seed: int) -> Finding:
 
 
 def weights_at_rest(patterns: Tensor, beta: float) -> Tensor:
-    """Attention weights at the fixed point reached from the first pattern."""
+    """Attention weights at the fixed point that iteration reaches from the first pattern."""
     x = patterns[:1]
     for _ in range(5000):
         x = retrieve(x, patterns, beta)
@@ -76,7 +78,7 @@ def weights_at_rest(patterns: Tensor, beta: float) -> Tensor:
 
 
 def twicing_spectrum(seed: int) -> Finding:
-    """Capacity after n layers: the integral over eigenvalues of p(lambda)^n, p the layer's filter."""
+    """Remark on twicing: capacity after n layers is the integral of p(lambda)^n over eigenvalues, p the filter."""
     depths = np.array([64, 128, 256, 512, 1024])
 
     def slope(filter_, top: float) -> float:

@@ -20,10 +20,12 @@ def retrieve(x: Tensor, patterns: Tensor, beta: float) -> Tensor:
 
 
 def unit_patterns(n: int, d: int, draw: torch.Generator) -> Tensor:
+    """Draw n patterns of norm 1, (n, d)."""
     return functional.normalize(gaussian(n, d, draw=draw), dim=-1)
 
 
 def stays_in_hull(seed: int) -> Finding:
+    """Proposition 1a: T(xi) lies in conv(X)."""
     draw = generator(seed)
     patterns, x = unit_patterns(8, 16, draw), gaussian(100, 16, draw=draw)
 
@@ -45,6 +47,7 @@ def stays_in_hull(seed: int) -> Finding:
 
 
 def forgets_the_orthogonal_part(seed: int) -> Finding:
+    """Proposition 1b: T(xi) = T(P xi), with P the projection onto the span of the patterns."""
     draw = generator(seed)
 
     def split(n_patterns: int) -> tuple[float, float]:
@@ -68,6 +71,7 @@ def forgets_the_orthogonal_part(seed: int) -> Finding:
 
 
 def fixed_points_in_hull(seed: int) -> Finding:
+    """Proposition 1c: a fixed point xi = T(xi) lies in conv(X)."""
     draw = generator(seed)
     patterns = unit_patterns(8, 16, draw)
     x = gaussian(50, 16, draw=draw)
@@ -88,6 +92,7 @@ def fixed_points_in_hull(seed: int) -> Finding:
 
 
 def contraction_erases_within_a_region(seed: int) -> Finding:
+    """Remark on Proposition 1: T contracts within a region, and erases what told queries apart."""
     draw = generator(seed)
     patterns = unit_patterns(8, 64, draw)
     a, b = (patterns[0] + 0.05 * gaussian(2, 64, draw=draw))[:, None]

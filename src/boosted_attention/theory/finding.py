@@ -1,4 +1,4 @@
-"""What a check returns."""
+"""The finding that a check returns, and the random numbers that checks draw."""
 
 from __future__ import annotations
 
@@ -10,20 +10,32 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A statement of the paper, whether the measurement bears it out, and its limit with the limit executed too."""
+    """A statement of the paper and a limit of it, both measured.
+
+    Args:
+        name: number of the proposition, or a short name.
+        paper: what the paper says, in our words.
+        measured: what was measured of it, by name.
+        holds: whether the measurement bears the statement out.
+        condition: the limit: when the statement is vacuous or fails.
+        counter: what was measured at the limit, by name.
+        counter_holds: whether the limit showed.
+    """
 
     name: str
-    paper: str  # what it says, in our words
+    paper: str
     measured: dict[str, float]
     holds: bool
-    condition: str  # when it is vacuous or fails
-    counter: dict[str, float]  # what was measured there
-    counter_holds: bool  # whether the limit showed
+    condition: str
+    counter: dict[str, float]
+    counter_holds: bool
 
 
 def generator(seed: int) -> torch.Generator:
+    """A source of random numbers that starts at ``seed``."""
     return torch.Generator().manual_seed(seed)
 
 
 def gaussian(*shape: int, draw: torch.Generator) -> Tensor:
+    """Standard normal numbers in float64."""
     return torch.randn(*shape, generator=draw, dtype=torch.float64)

@@ -16,6 +16,7 @@ from boosted_attention.theory.finding import Finding, gaussian, generator
 
 
 def residual_is_the_gradient(seed: int) -> Finding:
+    """Proposition 2: x - F = -grad_F ||x - F||^2 / 2."""
     draw = generator(seed)
     x = gaussian(2, 9, 16, draw=draw)
     layer = seeded(lambda: BoostedAttention(16, 2, out_proj=False), seed).double()
@@ -52,6 +53,7 @@ def residual_is_the_gradient(seed: int) -> Finding:
 
 
 def scalar_gate_is_shrinkage(seed: int) -> Finding:
+    """Proposition 2: with a scalar gate, F = f_0 + eta sum_m f_m, as in Friedman (2001)."""
     draw, eta = generator(seed), 0.3
     x = gaussian(2, 9, 16, draw=draw)
     layer = seeded(lambda: BoostedAttention(16, 2, gate="scalar", n_rounds=4, out_proj=False), seed).double()
@@ -82,6 +84,7 @@ def scalar_gate_is_shrinkage(seed: int) -> Finding:
 
 
 def bayes_is_a_layer(seed: int) -> Finding:
+    """The Bayes predictor sum_k p_k softmax_k(<p_k, x> / sigma^2) is an attention layer."""
     task = RetrievalTask(sigma=0.5)
     x, index = test_set(task, 200_000)  # the two differ by tenths of a point
     patterns = task.patterns()

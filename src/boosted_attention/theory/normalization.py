@@ -12,17 +12,20 @@ D = 12
 
 
 def jacobian(function, at: Tensor) -> Tensor:
+    """The Jacobian of a function from vectors to vectors, at a vector."""
     result = torch.autograd.functional.jacobian(function, at)
     assert isinstance(result, Tensor)
     return result
 
 
 def rank(matrix: Tensor) -> int:
+    """Numerical rank: singular values above 1e-10 of the largest."""
     values = torch.linalg.svdvals(matrix)
     return int((values > 1e-10 * values[0]).sum())
 
 
 def pre_norm_adds(seed: int) -> Finding:
+    """Proposition 4a: under Pre-LN, d(h + f) / df = I."""
     draw = generator(seed)
     h, f, out = gaussian(D, draw=draw), gaussian(D, draw=draw), gaussian(D, D, draw=draw)
     error = float((jacobian(lambda f: h + f, f) - torch.eye(D, dtype=torch.float64)).abs().max())
@@ -42,10 +45,12 @@ def pre_norm_adds(seed: int) -> Finding:
 
 
 def layer_norm(u: Tensor, gamma: Tensor, eps: float) -> Tensor:
+    """LayerNorm over all of u, without a bias."""
     return functional.layer_norm(u, u.shape, gamma, None, eps)
 
 
 def post_norm_rank(seed: int) -> Finding:
+    """Proposition 4b: under Post-LN the Jacobian is diag(gamma) / sigma (I - (1 1^T + u u^T) / d), of rank d - 2."""
     draw = generator(seed)
     u, gamma = gaussian(D, draw=draw), 1 + 0.1 * gaussian(D, draw=draw)
     measured = jacobian(lambda u: layer_norm(u, gamma, 0.0), u)
@@ -78,6 +83,7 @@ def post_norm_rank(seed: int) -> Finding:
 
 
 def additive_stream(seed: int) -> Finding:
+    """Remark on Proposition 4: after L Pre-LN layers the stream is h_0 + sum_l f_l."""
     draw = generator(seed)
     weights = [gaussian(D, D, draw=draw) / D**0.5 for _ in range(4)]
     gamma = torch.ones(D, dtype=torch.float64)

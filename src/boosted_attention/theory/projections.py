@@ -16,7 +16,7 @@ D = 16  # one head of this width
 
 
 def run(layer_type: type[AttentionLayer], x: Tensor, seed: int) -> tuple[Tensor, LayerTrace]:
-    """A fresh one-head layer's output before any projection, and its trace."""
+    """Run a fresh layer of one head on x (T, D): its output before any projection, and its trace."""
     layer = seeded(lambda: layer_type(D, 1, out_proj=False), seed).double()
     with capture(layer) as traces, torch.no_grad():
         y = layer(x[None], is_causal=True)[0]
@@ -24,12 +24,13 @@ def run(layer_type: type[AttentionLayer], x: Tensor, seed: int) -> tuple[Tensor,
 
 
 def outside_span(y: Tensor, values: Tensor) -> float:
-    """Share of ||y|| that no linear combination of the values can give."""
+    """Share of ||y|| outside the row span of the values."""
     basis = torch.linalg.svd(values, full_matrices=False).Vh[: torch.linalg.matrix_rank(values)]
     return float((y - y @ basis.T @ basis).norm() / y.norm())
 
 
 def row_span(seed: int) -> Finding:
+    """Proposition 3a: twicing's output lies in the row span of the values."""
     draw = generator(seed)
     few, many = gaussian(D // 2, D, draw=draw), gaussian(2 * D, D, draw=draw)
     shares = {}
@@ -49,6 +50,8 @@ def row_span(seed: int) -> Finding:
 
 
 def fixed_correction(seed: int) -> Finding:
+    """Proposition 3b: twicing's correction has no parameters of its own."""
+
     def count(layer_type: type[AttentionLayer]) -> int:
         return sum(p.numel() for p in layer_type(D, 1).parameters())
 
@@ -73,6 +76,7 @@ def fixed_correction(seed: int) -> Finding:
 
 
 def own_projections_escape(seed: int) -> Finding:
+    """Proposition 3c: a correction with its own projections leaves the row span of round 0's values."""
     draw = generator(seed)
     x = gaussian(D // 2, D, draw=draw)
     y, trace = run(BoostedAttention, x, seed)
@@ -93,7 +97,7 @@ def own_projections_escape(seed: int) -> Finding:
 
 
 def hull_escape(seed: int) -> Finding:
-    """The paper's Section 6.4 with the controls it lacks, at random initialisation."""
+    """Section 6.4 at random initialisation, with controls: distance of outputs from the hull of the values."""
     draw = generator(seed)
     rates: dict[str, float] = {}
     for label, length in (("t <= d_h", D), ("t >> d_h", 16 * D)):

@@ -1,0 +1,34 @@
+"""Look inside the rounds of a boosted model: traces, switched-off corrections, and what each layer's are worth.
+
+    python examples/look_inside.py
+
+The model is tiny, untrained and reads random tokens, so that this runs in seconds; put a trained one in its place.
+"""
+
+import torch
+
+from boosted_attention import LanguageModelConfig, capture, disable_rounds
+from boosted_attention.analysis import importance, most_important
+
+torch.manual_seed(0)
+model = LanguageModelConfig(vocab_size=256, d_model=32, n_layers=3, n_heads=2, max_len=32).build().eval()
+rows = torch.randint(256, (8, 33))  # 8 sequences of 32 tokens, each with the one to predict last
+ids, targets = rows[:, :-1], rows[:, 1:]
+
+with torch.no_grad():
+    with capture(model) as traces:  # what every round of every layer did in the latest forward pass
+        loss = model.loss(ids, targets)
+    with disable_rounds(model, layers=[1]):  # as if layer 1 made no correction
+        without = model.loss(ids, targets)
+
+for name, trace in traces.items():
+    first, correction = trace.rounds
+    left = correction.residual.norm() / first.residual.norm()
+    moved = (correction.estimate - first.estimate).norm() / first.estimate.norm()
+    print(f"{name}: ||x - F|| / ||x|| = {left:.3f} after round 0; round 1 moves F by {moved:.1%} of its norm")
+print(f"loss {loss:.4f}, without layer 1's correction {without:.4f}")
+
+found = importance(model, rows)  # the same for every layer, with intervals over sequences
+for layer in found.layers:
+    print(f"layer {layer.layer}: without its correction the loss changes by {layer.shown()}")
+print(f"the two layers whose corrections are missed most: {most_important(found, 2)}")
