@@ -70,7 +70,7 @@ def test_check_survives_a_layer_that_raises_and_finds_a_nan(monkeypatch, capsys)
         (["chek"], "no command 'chek'; did you mean 'check'?"),
         (["check", "boostd"], "did you mean 'boosted'?"),
         (["check", "--devce", "cuda"], "--devce, cuda; did you mean --device?"),
-        (["check", "--device", "abacus"], "--device 'abacus' cannot be used"),
+        (["check", "--device", "abacus"], "device='abacus' cannot be used"),
         (["check", "--length", "abc"], "--length"),
         (["check", "--length", "1"], "--length 1 must lie between 2 and 512"),
     ],
