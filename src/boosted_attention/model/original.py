@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from boosted_attention.attention.catalog import find_entry
+from boosted_attention.attention.layer import BoostedAttention
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.validation import InputError, require
@@ -91,6 +93,10 @@ def infer_config(state: Mapping[str, Tensor], n_heads: int, attention: str | Non
     n_layers = 1 + max(int(match[1]) for name in state if (match := re.match(r"layers\.(\d+)\.", name)))
     rounds = {int(match[1]) for name in state if (match := re.search(r"\.W_qkvs\.(\d+)\.", name))}
     kind = attention or ("boosted" if rounds else "standard")
+    require(
+        not rounds or issubclass(find_entry(kind).layer_class(), BoostedAttention),
+        f"the weights do not fit {kind!r} attention: they are those of {len(rounds)} rounds",
+    )
     return LanguageModelConfig(
         vocab_size=vocab_size,
         d_model=d_model,
