@@ -91,7 +91,7 @@ def load_run(folder: str | Path, which: str = "best", device: str | torch.device
     """
     folder = Path(folder)
     require_choice("which", which, ("best", "last"))
-    pickled = ": pickles are never loaded (LanguageModel.from_original imports the original code's)"
+    pickled = ": pickles are never loaded (boosted_attention.load_original reads the original code's)"
     require(folder.is_dir(), f"{folder} is not a run folder" + (pickled if folder.is_file() else ""))
     config, fingerprint = read_config(folder)
     found = choose_checkpoint(folder, which)
