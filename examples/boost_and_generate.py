@@ -37,7 +37,7 @@ for _ in range(5):
     optimizer.step()
     optimizer.zero_grad()
     print(f"loss {loss.item():.4f}")
-print("generated", model.generate(ids[:1, :4], max_new_tokens=8, do_sample=False)[0].tolist())
+print("generated", base.generate(ids[:1, :4], max_new_tokens=8, do_sample=False)[0].tolist())
 
 with tempfile.TemporaryDirectory() as folder:
     save_correction(model, folder)  # the correction alone, a fraction of the model
