@@ -6,6 +6,7 @@ The model is a tiny Llama made on the spot; any decoder of transformers takes it
 """
 
 import tempfile
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -13,8 +14,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from boosted_attention.pretrained import boost, load_correction, save_correction
 
 torch.manual_seed(0)
-size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-base = LlamaForCausalLM(LlamaConfig(vocab_size=100, max_position_embeddings=64, **size))
+size: dict[str, Any] = {
+    "vocab_size": 100,
+    "max_position_embeddings": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+base = LlamaForCausalLM(LlamaConfig(**size))
 ids = torch.randint(100, (4, 16))
 before = base(ids).logits.detach()
 
@@ -29,12 +37,12 @@ for _ in range(5):
     optimizer.step()
     optimizer.zero_grad()
     print(f"loss {loss.item():.4f}")
-print("generated", model.generate(ids[:1, :4], max_new_tokens=8, do_sample=False)[0].tolist())
+print("generated", base.generate(ids[:1, :4], max_new_tokens=8, do_sample=False)[0].tolist())
 
 with tempfile.TemporaryDirectory() as folder:
     save_correction(model, folder)  # the correction alone, a fraction of the model
-    another = LlamaForCausalLM(LlamaConfig(vocab_size=100, max_position_embeddings=64, **size))
-    another.load_state_dict(start)
-    load_correction(another, folder)
+    fresh = LlamaForCausalLM(LlamaConfig(**size))
+    fresh.load_state_dict(start)
+    another = load_correction(fresh, folder)
 assert torch.equal(another(ids).logits, model(ids).logits)
 print("the correction was saved, and loaded onto the model it was trained with")

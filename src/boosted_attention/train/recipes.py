@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from boosted_attention.data.tokens import DataConfig
@@ -54,20 +56,45 @@ def with_model(recipe: LanguageModelRun, **options: Any) -> LanguageModelRun:
     return replace(recipe, model=replace(recipe.model, **options))
 
 
-RECIPES: dict[str, LanguageModelRun] = {
-    "mini": MINI,
-    "paper-small": PAPER,
-    "paper-small-standard": with_model(PAPER, attention="standard"),
-    "paper-small-twicing": with_model(PAPER, attention="twicing"),
-    "paper-small-wide": with_model(PAPER, attention="standard", d_model=288),
-    "paper-small-boosted": PAPER,
-    "paper-medium": with_model(PAPER, d_model=384, n_layers=6, n_heads=6),
-    "gpt-125m": GPT,
-    "gpt-350m": replace(
-        with_model(GPT, d_model=1024, n_layers=24, n_heads=16), training=replace(GPT.training, lr=3e-4)
-    ),
-    "gpt-1b": replace(with_model(GPT, d_model=2048, n_layers=20, n_heads=16), training=replace(GPT.training, lr=2e-4)),
-}
+class Recipes(Mapping[str, LanguageModelRun]):
+    """Recipes by name, each made when it is first asked for: checking the options of some layers imports torch.
+
+    Args:
+        makers: a function for each name.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], LanguageModelRun]]):
+        self.makers = {name: cache(make) for name, make in makers.items()}
+
+    def __getitem__(self, name: str) -> LanguageModelRun:
+        return self.makers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.makers)
+
+    def __len__(self) -> int:
+        return len(self.makers)
+
+
+RECIPES = Recipes(
+    {
+        "mini": lambda: MINI,
+        "paper-small": lambda: PAPER,
+        "paper-small-standard": lambda: with_model(PAPER, attention="standard"),
+        "paper-small-twicing": lambda: with_model(PAPER, attention="twicing"),
+        "paper-small-wide": lambda: with_model(PAPER, attention="standard", d_model=288),
+        "paper-small-boosted": lambda: PAPER,
+        "paper-medium": lambda: with_model(PAPER, d_model=384, n_layers=6, n_heads=6),
+        "gpt-125m": lambda: GPT,
+        "gpt-350m": lambda: larger(lr=3e-4, d_model=1024, n_layers=24, n_heads=16),
+        "gpt-1b": lambda: larger(lr=2e-4, d_model=2048, n_layers=20, n_heads=16),
+    }
+)
+
+
+def larger(*, lr: float, **options: Any) -> LanguageModelRun:
+    """Return the recipe of gpt-125m with another model and learning rate."""
+    return replace(with_model(GPT, **options), training=replace(GPT.training, lr=lr))
 
 
 def find_recipe(name: str) -> LanguageModelRun:
