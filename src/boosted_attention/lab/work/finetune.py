@@ -36,6 +36,7 @@ class MemoryUse:
     """What depends on the machine."""
 
     peak_memory: int  # bytes of the training's process
+    seconds_per_step: float | None = None  # in the first results only; step times have a trial of their own
 
 
 @dataclass(frozen=True, kw_only=True)

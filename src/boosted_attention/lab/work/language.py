@@ -46,7 +46,7 @@ class BestStep:
 class Measured:
     """What depends on the machine."""
 
-    device: str
+    device: str = "cpu"  # which the first results do not say
     seconds: float
     curve_seconds: list[float]
 
@@ -67,6 +67,7 @@ class LanguageResult:
     order: str  # hash of all batches
     measured: Measured
     layers: list[int] | None = None  # those boosted, where an earlier trial chose them
+    gates: list[float | None] | None = None  # by layer; in results from before the analysis was a trial
 
 
 @dataclass(frozen=True, kw_only=True)
