@@ -375,7 +375,7 @@ def test_bad_input_is_one_line(tmp_path, capsys):
     (tmp_path / "small.txt").write_text(sample_text(900))
     reproduce_it = ["reproduce", "lm-main", "--preset", "smoke", "--out", tmp_path / "out", "--corpus"]
     message = refused([*reproduce_it, f"text:{tmp_path / 'small.txt'}"], capsys)
-    assert "--train-tokens 4096: the training split of text:" in message
+    assert "train_tokens=4096: the training split of text:" in message
     assert " tokens" in message.partition("has ")[2]
     assert "does not exist" in refused([*reproduce_it, "text:/nowhere"], capsys)
     assert "did you mean 'lm-main'" in refused(["reproduce", "lm-man"], capsys)
