@@ -27,7 +27,7 @@ ids = torch.randint(100, (4, 16))
 before = base(ids).logits.detach()
 
 start = {name: t.clone() for name, t in base.state_dict().items()}
-model = boost(base, n_rounds=2)  # in place; everything but the correction is frozen
+model: Any = boost(base, n_rounds=2)  # in place; everything but the correction is frozen
 assert torch.equal(model(ids).logits, before)  # no effect until it is trained
 
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
@@ -37,7 +37,7 @@ for _ in range(5):
     optimizer.step()
     optimizer.zero_grad()
     print(f"loss {loss.item():.4f}")
-print("generated", base.generate(ids[:1, :4], max_new_tokens=8, do_sample=False)[0].tolist())
+print("generated", model.generate(ids[:1, :4], max_new_tokens=8, do_sample=False)[0].tolist())
 
 with tempfile.TemporaryDirectory() as folder:
     save_correction(model, folder)  # the correction alone, a fraction of the model

@@ -210,7 +210,7 @@ def test_a_failed_run_gives_exit_code_1_and_is_named(tmp_path, capsys):
     ("args", "message"),
     [
         (["reproduce", "round"], "experiment='round' is not one of .*did you mean 'rounds'"),
-        (["reproduce", "--preset", "quik"], "--preset='?quik'? is not one of .*did you mean 'quick'"),
+        (["reproduce", "--preset", "quik"], "--preset quik is not one of .*did you mean 'quick'"),
         (["reproduce", "--seeds", "0"], "--seeds 0 must be at least 1"),
         (["reproduce", "--workers", "0"], "--workers 0 must be at least 1"),
         (["reproduce", "--out", "FILE"], "is a file; give a folder"),

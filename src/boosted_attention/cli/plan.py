@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OPTIONS = {"tflops": "device_tflops", "memory": "device_memory", "per_node": "devices_per_node"}  # library: flag
+RENAMED = {"tflops": "device_tflops", "memory": "device_memory", "per_node": "devices_per_node"}
 
 
 def run(

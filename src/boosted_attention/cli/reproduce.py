@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from boosted_attention.lab.reproduce import Reproduction
     from boosted_attention.lab.trials.runner import Executor
 
-OPTIONS = {"minutes": "time", "folder": "out"}  # the library's words: the flags
+RENAMED = {"minutes": "time", "folder": "out"}
 
 
 def run(
