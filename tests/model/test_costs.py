@@ -8,6 +8,7 @@ from boosted_attention import LanguageModelConfig, list_attention
 from boosted_attention.attention.checks import CHECK_OPTIONS
 from boosted_attention.train.memory import estimate_memory
 from boosted_attention.train.recipes import RECIPES
+from tests.conftest import MIXED, every_layer
 
 PAPER = {"vocab_size": 16_384, "d_model": 256, "n_layers": 4, "n_heads": 4, "max_len": 256}
 
@@ -50,16 +51,17 @@ def test_num_params_is_what_building_gives(name):
     assert config.num_params() == sum(p.numel() for p in config.build().parameters())
 
 
-@pytest.mark.parametrize("name", list_attention())
+@pytest.mark.parametrize("name", every_layer())
 @pytest.mark.parametrize("options", [{}, {"n_kv_heads": 2, "positions": "rotary", "tie_weights": False}])
 def test_flops_are_those_the_counter_sees_on_the_explicit_kernel(name, options):
     """On the meta device, where iterated learners cannot stop early and so do all they may."""
+    of_layer = {**CHECK_OPTIONS.get(name, {}), "kernel": "explicit"}
+    if name in MIXED:
+        name, of_layer = "boosted", {"n_rounds": len(MIXED[name]["learner"]), **MIXED[name], **of_layer}
     config = LanguageModelConfig(
-        attention=name, attention_options=CHECK_OPTIONS.get(name, {}), d_model=32, vocab_size=50, max_len=24, **options
+        attention=name, attention_options=of_layer, d_model=32, vocab_size=50, max_len=24, **options
     )
     model = config.on_meta()
-    for layer in model.layers:
-        layer.attention.kernel = "explicit"
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(torch.zeros(3, 24, dtype=torch.long, device="meta"))
     assert config.flops() * 3 * 24 == pytest.approx(counter.get_total_flops(), rel=0.01)

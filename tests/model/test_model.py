@@ -1,5 +1,7 @@
 """The decoder: shapes, options, padding, causality, traces, and what it refuses."""
 
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -155,3 +157,17 @@ def test_wrong_calls_are_named():
         model.loss(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long))
     with pytest.raises(ValueError, match="no option 'd_modle'; did you mean 'd_model'"):
         LanguageModelConfig.from_dict({"d_modle": 3})
+
+
+def test_a_learner_per_round_in_a_model():
+    options = {"n_rounds": 2, "learner": ["softmax", "hopfield"], "n_steps": 2}
+    config = LanguageModelConfig(vocab_size=37, d_model=16, n_layers=2, max_len=12, attention_options=options)
+    assert LanguageModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    model, ids = config.build().eval(), torch.randint(37, (2, 4))
+    assert [type(learner).__name__ for learner in model.layers[0].attention.rounds] == [
+        "SoftmaxLearner",
+        "HopfieldLearner",
+    ]
+    assert torch.equal(model.generate(ids, 12), model.generate(ids, 12, use_cache=False))
+    with pytest.raises(ValueError, match="attention_options: device is set by the model"):
+        LanguageModelConfig(attention_options={"device": "cpu"})
