@@ -19,7 +19,7 @@ from torch import Tensor
 from boosted_attention.analysis.survey import Distribution, Histogram, Mean, by_layer
 from boosted_attention.attention.trace import LayerTrace
 
-BINS = 24
+ENTROPY_BINS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class EntropyStudy:
             for m, r in enumerate(trace.rounds):
                 h = entropies(r.weights)  # (B, H, T)
                 self.heads.setdefault((layer, m), Mean()).add(h.transpose(1, 2).flatten(0, 1))
-                self.histograms.setdefault((layer, m), Histogram(0.0, top, BINS)).add(h)
+                self.histograms.setdefault((layer, m), Histogram(0.0, top, ENTROPY_BINS)).add(h)
                 gate = r.gate
                 if gate is not None:
                     both = torch.stack([-h.mean(dim=1), gate.float().mean(dim=-1)])  # (2, B, T)

@@ -16,7 +16,7 @@ from torch import Tensor
 from boosted_attention.analysis.survey import Distribution, Histogram, Mean
 from boosted_attention.attention.trace import LayerTrace
 
-BINS = 20
+GATE_BINS = 20
 OPEN = 0.5  # a gate above this lets most of the correction through
 TOKENS_SHOWN = 8  # tokens with the widest gates, and with the narrowest
 FEWEST_OCCURRENCES = 5  # of a token before its mean gate is listed
@@ -74,7 +74,7 @@ class GateSums:
 
     def __init__(self, vocab_size: int):
         self.dimensions, self.squares, self.positions, self.opened = Mean(), Mean(), Mean(), Mean()
-        self.histogram = Histogram(0.0, 1.0, BINS)
+        self.histogram = Histogram(0.0, 1.0, GATE_BINS)
         self.by_token = torch.zeros(2, vocab_size, dtype=torch.float64)  # sum, count
 
     def add(self, ids: Tensor, gate: Tensor) -> None:

@@ -34,17 +34,17 @@ def run(
     Example: boosted-attention analyze runs/mini-boosted-stdlib-0 --against runs/mini-standard-stdlib-0
 
     Args:
-        folder: the run.
-        against: a run to compare with: same corpus, same tokenizer.
-        out: folder for what is found; RUN/analysis by default.
-        sequences: test sequences to look at.
-        pairs: (position, head) pairs per layer for the hull distance.
-        length: tokens per sequence; the model's own by default, at most 256.
-        checkpoint: best or last.
-        corpus: another corpus than the run's own, read with the run's tokenizer.
-        data_root: folder of corpora by name.
-        field: where the text is in .jsonl files, for --corpus.
-        device: cpu, cuda or mps.
+        folder: Folder of the run.
+        against: Folder of a run to compare with, trained on the same corpus with the same tokenizer.
+        out: Folder for the results; RUN/analysis by default.
+        sequences: Number of test sequences.
+        pairs: Number of (position, head) pairs per layer for the hull distance.
+        length: Tokens per sequence; by default the model's max_len, at most 256.
+        checkpoint: Checkpoint to analyse: best or last.
+        corpus: Corpus to analyse on instead of the run's own, read with the run's tokenizer.
+        data_root: Folder of corpora by name.
+        field: Key of the text in .jsonl files, for --corpus.
+        device: Device: cpu, cuda or mps.
     """
     from dataclasses import replace
 
