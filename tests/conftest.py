@@ -1,4 +1,5 @@
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from boosted_attention.attention.checks import CHECK_OPTIONS
 from tests.text import sample_text
 
 D_MODEL, N_HEADS = 32, 4
+SECONDS: Counter[str] = Counter()  # by folder
 MIXED = {  # layers with a learner per round
     "softmax+twicing": {"learner": ("softmax", "twicing")},
     "differential+gated": {"learner": ("differential", "gated"), "learner_options": ({}, {"headwise": True})},
@@ -44,6 +46,21 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     torch.set_num_threads(1)  # the workers share the cores
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
+def pytest_runtest_logreport(report):
+    """Add up the time of every folder; fixtures count where they are made."""
+    folder = Path(report.location[0]).parts[1:-1]
+    SECONDS["/".join(folder) or "(the package as a whole)"] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say where the time went, summed over workers."""
+    if len(SECONDS) > 1:
+        terminalreporter.section("minutes per folder, summed over workers")
+        for folder, seconds in SECONDS.most_common():
+            terminalreporter.write_line(f"{seconds / 60:6.1f}  {folder}")
+        terminalreporter.write_line(f"{SECONDS.total() / 60:6.1f}  all")
 
 
 @pytest.fixture(scope="session")

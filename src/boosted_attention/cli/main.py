@@ -26,7 +26,7 @@ COMMANDS = {
     "experiments": "list the experiments and the time each takes",
     "claims": "show the ledger of claims with verdicts",
     "report": "make one web page of everything reproduce computed",
-    "results": "show the results that come with the project, or write them into its README",
+    "results": "show the results that come with the project, or write them into a page",
     "data": "turn a corpus into token files, and say what is in it",
     "train": "train a language model on any text, with exact resume",
     "evaluate": "perplexity of a trained run, over every token",

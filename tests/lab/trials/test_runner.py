@@ -114,11 +114,12 @@ def test_settings_are_no_part_of_a_trial(tmp_path):
 
 
 SCRIPT = """
-import sys
+import signal, sys
 from pathlib import Path
 from tests.lab.trials.test_runner import slow_trials
 from boosted_attention.lab.trials.runner import execute
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
     execute(slow_trials(), Path(sys.argv[1]), workers=2)
 """
 
