@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from boosted_attention.model.original import load_original as load_original
     from boosted_attention.pretrained.conversion import boost as boost
     from boosted_attention.pretrained.conversion import unboost as unboost
+    from boosted_attention.validation import InputError as InputError
 
 __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -7,11 +7,11 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from boosted_attention.progress import Progress
+
 
 def interleaved(
-    candidates: Mapping[str, Callable[[], object]],
-    repeats: int,
-    progress: Callable[[float], None] = lambda fraction: None,
+    candidates: Mapping[str, Callable[[], object]], repeats: int, progress: Progress = lambda fraction: None
 ) -> dict[str, list[float]]:
     """Seconds of every candidate in every turn; each turn calls all of them once, in an order drawn anew.
 

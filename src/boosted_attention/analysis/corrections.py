@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from boosted_attention.analysis.interval import Interval, interval_of
 from boosted_attention.analysis.predictions import Prediction, texts_of, top_predictions
-from boosted_attention.analysis.survey import Progress, logits_of, losses_by_row
+from boosted_attention.analysis.survey import logits_of, losses_by_row
 from boosted_attention.attention.trace import capture
+from boosted_attention.documentation import documented
+from boosted_attention.progress import Progress
 
 CONTEXT = 32  # tokens shown before the predicted one
 EXAMPLES_SHOWN = 5  # of gains, and of losses
@@ -38,6 +40,7 @@ class Example:
     against: ExamplePrediction
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Corrections:
     """Gains of one model over another, in nats per token: the other's loss minus its own."""

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from boosted_attention.analysis.survey import Mean
 from boosted_attention.attention.trace import LayerTrace, capture
+from boosted_attention.documentation import documented
 
 PROBE_LENGTH = 128  # tokens that ``dynamics_probe`` reads of each row
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class RoundDynamics:
     """Averages over tokens of one round in one layer."""
@@ -31,6 +33,7 @@ class RoundDynamics:
     gate: float  # 1 in round 0
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class DynamicsAtStep:
     """The dynamics at one step of training."""

@@ -18,10 +18,12 @@ from torch import Tensor
 
 from boosted_attention.analysis.survey import Distribution, Histogram, Mean, by_layer
 from boosted_attention.attention.trace import LayerTrace
+from boosted_attention.documentation import documented
 
 ENTROPY_BINS = 24
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class EntropyFinding:
     """Entropy of one round's attention in one layer."""

@@ -23,8 +23,10 @@ from boosted_attention.analysis.gates import GateFinding, GateStudy
 from boosted_attention.analysis.hull import BOOSTED_OUTPUT, PAIRS, HullComparison, HullFinding, hull_study
 from boosted_attention.analysis.importance import Importance, importance
 from boosted_attention.analysis.specialisation import SpecialisationComparison, SpecialisationStudy, is_punctuation
-from boosted_attention.analysis.survey import Progress, by_layer, rounded, survey
+from boosted_attention.analysis.survey import by_layer, rounded, survey
 from boosted_attention.attention.trace import traced_layers
+from boosted_attention.documentation import documented
+from boosted_attention.progress import Progress
 from boosted_attention.records import json_key
 from boosted_attention.validation import InputError
 
@@ -32,6 +34,7 @@ from boosted_attention.validation import InputError
 SHARES = {"survey": 0.2, "against": 0.1, "importance": 0.1, "corrections": 0.1, "hull": 0.35, "hull against": 0.15}
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Relations:
     """Correlations across layers; None with fewer than three layers, or where a quantity does not vary.
@@ -45,6 +48,7 @@ class Relations:
     importance_and_gate: float | None = field(metadata=json_key("importance and gate, ranks"))
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Names:
     """What a model, and the one it is compared with, are called in figures and texts; "" where there is none."""
@@ -53,6 +57,7 @@ class Names:
     against: str
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
     """What the rounds of a model do. ``records.to_json`` and ``records.from_json`` store it and read it back."""

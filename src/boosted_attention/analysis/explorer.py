@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from boosted_attention.analysis.predictions import Prediction, texts_of, top_predictions
 from boosted_attention.analysis.survey import logits_of
 from boosted_attention.attention.trace import RoundTrace, capture
+from boosted_attention.documentation import documented
 
 EXPLORED_TOKENS = 128
 
@@ -39,6 +40,7 @@ class ExploredModel:
     layers: list[list[ExploredRound]]  # by layer and round
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Explorer:
     """A text, and what one or two models make of it."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from boosted_attention.analysis.survey import Distribution, Histogram, Mean
 from boosted_attention.attention.trace import LayerTrace
+from boosted_attention.documentation import documented
 
 GATE_BINS = 20
 OPEN = 0.5  # a gate above this lets most of the correction through
@@ -30,6 +31,7 @@ class TokenGate(NamedTuple):
     occurrences: int
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class GateFinding:
     """The gate of one correction in one layer, over all sequences."""

@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.analysis.survey import Progress
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.trace import RoundTrace, capture, traced_layers
+from boosted_attention.documentation import documented
+from boosted_attention.progress import Progress
 from boosted_attention.records import json_key
 from boosted_attention.validation import require
 
@@ -41,6 +42,7 @@ RANDOM_CORRECTION = "random correction"
 OUTPUT_KINDS = (BOOSTED_OUTPUT, FIRST_ESTIMATE, TWICING, RANDOM_CORRECTION)
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class HullDistances:
     """Distances of one kind of output from the hull of the visible values, over the sampled pairs of a layer."""
@@ -55,6 +57,7 @@ class HullDistances:
     deciles: list[float]  # eleven, from the smallest distance to the largest
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class LayerHull:
     """Distances in one layer by kind of output (OUTPUT_KINDS): a layer of one round has its first estimate only."""

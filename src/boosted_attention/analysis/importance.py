@@ -13,11 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from boosted_attention.analysis.interval import Interval, interval_of
-from boosted_attention.analysis.survey import Progress, losses_by_row
+from boosted_attention.analysis.survey import losses_by_row
 from boosted_attention.attention.switch import disable_rounds
 from boosted_attention.attention.trace import traced_layers
+from boosted_attention.documentation import documented
+from boosted_attention.progress import Progress
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class LayerImportance(Interval):
     """Change in loss, in nats per token, when one layer's corrections are switched off."""
@@ -25,6 +28,7 @@ class LayerImportance(Interval):
     layer: int
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Importance:
     """What the corrections of a model are worth; intervals are over sequences, paired."""

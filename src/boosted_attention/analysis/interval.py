@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from boosted_attention.documentation import documented
 
+
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Interval:
     """A mean with its 95 % t interval over n observations; one observation has no interval."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from boosted_attention.analysis.survey import Mean
 from boosted_attention.attention.trace import LayerTrace
+from boosted_attention.documentation import documented
 
 KEY_KINDS = ("itself", "previous token", "same token earlier", "punctuation", "first position")
 
@@ -27,6 +28,7 @@ class AttentionShares:
     heads: dict[str, list[float]]
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Specialisation:
     """Shares of all rounds of a model, beside those of uniform attention."""

@@ -5,7 +5,7 @@ A study keeps sums, so that neither the model's size nor the number of sequences
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from boosted_attention.attention.trace import LayerTrace, capture
+from boosted_attention.progress import Progress
 from boosted_attention.validation import require
 
-Progress = Callable[[float], None]
 T = TypeVar("T")
 
 

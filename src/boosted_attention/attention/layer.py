@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.cache import KVCache, LayerCache
-from boosted_attention.attention.documentation import Option, with_arguments
 from boosted_attention.attention.gates import GATES
 from boosted_attention.attention.kernels import choose_kernel
 from boosted_attention.attention.learner import (
@@ -28,6 +27,7 @@ from boosted_attention.attention.masks import build_mask
 from boosted_attention.attention.options import LAYER_PRESETS, LayerOptions, layer_options
 from boosted_attention.attention.residuals import RESIDUALS
 from boosted_attention.attention.trace import LayerTrace, Traced
+from boosted_attention.documentation import Option, with_arguments
 from boosted_attention.validation import InputError, require
 
 CrossMemory = Tensor | tuple[Tensor, Tensor]

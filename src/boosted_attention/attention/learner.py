@@ -20,12 +20,12 @@ from torch.nn import functional
 
 from boosted_attention.attention.cache import LayerCache
 from boosted_attention.attention.discovery import discover
-from boosted_attention.attention.documentation import Option, argument_texts
 from boosted_attention.attention.kernels import Kernel, Map
 from boosted_attention.attention.masks import Mask
 from boosted_attention.attention.options import OPTION_NAMES, LayerOptions
 from boosted_attention.attention.rotary import rotary_angles, rotate
 from boosted_attention.attention.trace import RoundTrace
+from boosted_attention.documentation import Option, argument_texts, documented
 from boosted_attention.validation import nearest, require, require_choice
 
 KeyValue = tuple[Tensor, Tensor]
@@ -34,6 +34,7 @@ Angles = tuple[Tensor, Tensor]  # (cos, sin)
 LEARNED_SCALE_START = 2.0  # inverse temperature at which the paper's retrieval task starts
 
 
+@documented
 @dataclass
 class RoundCall:
     """What one round of one forward call may use: kernel, mask, dropout, positions, cache and trace."""

@@ -27,7 +27,11 @@ def causal_mask(n_queries: int, n_keys: int, device: torch.device | None = None)
 
 
 def padding_mask(attention_mask: Tensor) -> Tensor:
-    """Turn a tokenizer's attention mask (B, S), 1 = real token, into the bool mask the layers take, (B, 1, 1, S)."""
+    """Turn a tokenizer's mask into the bool mask the layers take, (B, S) -> (B, 1, 1, S).
+
+    Args:
+        attention_mask: 1 at real tokens, 0 at padding.
+    """
     require(attention_mask.ndim == 2, f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, keys)")
     return attention_mask.bool()[:, None, None, :]  # (B, 1, 1, S)
 

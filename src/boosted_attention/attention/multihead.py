@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from boosted_attention.attention.documentation import Option, with_arguments
 from boosted_attention.attention.layer import BoostedAttention, options_of_class, without_self
 from boosted_attention.attention.trace import LayerTrace
+from boosted_attention.documentation import Option, with_arguments
 from boosted_attention.validation import require
 
 OWN_TEXTS = {

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, get_type_hints
 
-from boosted_attention.attention.documentation import REQUIRED, Option, field_texts
+from boosted_attention.documentation import REQUIRED, Option, documented, field_texts
 from boosted_attention.validation import divisors, is_count, is_number, require, require_choice
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -27,6 +27,7 @@ LAYER_PRESETS: Mapping[str, Mapping[str, Any]] = {"StandardAttention": {}, "Boos
 """Defaults in which the layers of softmax attention differ from ``LayerOptions``, by class."""
 
 
+@documented
 @dataclass(frozen=True)
 class LayerOptions:
     """The options of an attention layer; every layer class takes them, with other defaults."""

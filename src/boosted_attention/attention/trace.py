@@ -16,6 +16,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from boosted_attention.documentation import documented
 from boosted_attention.validation import require
 
 
@@ -49,6 +50,7 @@ class RoundTrace:
         self.extra = {}
 
 
+@documented
 @dataclass
 class LayerTrace:
     """The rounds of one layer's latest forward pass."""

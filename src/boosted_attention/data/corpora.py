@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from boosted_attention.data.reading import TextBlock, is_text_file, read_blocks
+from boosted_attention.documentation import documented
 from boosted_attention.validation import InputError, nearest, require
 
 SPLITS = ("train", "validation", "test")
@@ -33,6 +34,7 @@ HUB: dict[str, dict[str, Any]] = {
 }
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
     """A corpus and its division; every option below is a keyword argument."""

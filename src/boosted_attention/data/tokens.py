@@ -26,6 +26,7 @@ from filelock import FileLock
 from boosted_attention.data.corpora import SPLITS, Corpus, CorpusConfig
 from boosted_attention.data.reading import TextBlock
 from boosted_attention.data.tokenizer import TOKENIZERS, Tokenizer, build_tokenizer
+from boosted_attention.documentation import documented
 from boosted_attention.files import file_sha256
 from boosted_attention.validation import InputError, require
 
@@ -36,6 +37,7 @@ HASHED_ON_OPENING = 2**30  # bytes; larger files are checked by their size alone
 Report = Callable[[str, float], None]  # (what is being done, how far)
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(CorpusConfig):
     """A corpus, its division and its tokenizer; every option below is a keyword argument."""
@@ -54,6 +56,7 @@ class DataConfig(CorpusConfig):
             require(value is None or value > 0, f"{option}={value} must be positive")
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class TokenData:
     """The token arrays of a corpus and the tokenizer that made them."""

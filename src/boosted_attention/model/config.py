@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from boosted_attention.attention.catalog import check_layer, find_entry
+from boosted_attention.documentation import documented
 from boosted_attention.validation import InputError, divisors, is_count, is_number, nearest, require, require_choice
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ SET_BY_MODEL = (
 """Options of a layer that ``attention_options`` cannot set."""
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelConfig:
     """The options of a decoder language model; the defaults are those of the ``mini`` recipe."""

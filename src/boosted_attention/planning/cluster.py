@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from boosted_attention.documentation import documented
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.loss import bytes_of_chunk
 from boosted_attention.planning.matching import matched
@@ -29,11 +30,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch
 MODES = [("ddp", False), ("ddp", True), ("fsdp", False), ("fsdp", True)]  # (how, with activation checkpointing)
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What it runs on."""
+    """The devices that train one model together."""
 
-    devices: int
+    devices: int  # number of all devices
     tflops: float  # sustained by one device
     memory: float  # bytes of one device
     per_node: int = 8  # devices of one machine
@@ -49,15 +51,16 @@ class Cluster:
         )
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class PlannedModel:
     """One model of a comparison, trained on as many tokens as the others."""
 
-    name: str
+    name: str  # what it is in the comparison
     source: str  # the recipe or configuration it came from
-    recipe: LanguageModelRun
-    tokens: int
-    cluster: Cluster
+    recipe: LanguageModelRun  # model, training and data
+    tokens: int  # to train on
+    cluster: Cluster  # what it runs on
 
     @property
     def model(self) -> LanguageModelConfig:
@@ -180,7 +183,13 @@ def recipe_or_config(name: str) -> LanguageModelRun:
 
 
 def planned_models(source: str, tokens: int | None, cluster: Cluster) -> list[PlannedModel]:
-    """The model itself, and the standard ones it is to be compared with."""
+    """A model and the standard ones it is to be compared with: plain, of equal parameters, of equal FLOPs.
+
+    Args:
+        source: a recipe, a run's folder, or a config.json.
+        tokens: to train on; 20 per parameter if None.
+        cluster: what they run on.
+    """
     recipe = recipe_or_config(source)
     model = recipe.model
     require(

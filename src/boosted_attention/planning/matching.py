@@ -23,7 +23,12 @@ CLOSE = 0.01  # of the cost
 
 
 def matched(model: LanguageModelConfig, by: str = "parameters") -> LanguageModelConfig:
-    """The standard model of the same depth and heads whose cost is nearest to that of ``model``."""
+    """The standard model of the same depth and heads whose cost is nearest to another's.
+
+    Args:
+        model: the model to be matched.
+        by: "parameters", "non-embedding parameters" or "flops".
+    """
     require_choice("by", by, COSTS)
     return match_cost(model, COSTS[by](model), COSTS[by], by)
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from boosted_attention.documentation import documented
 from boosted_attention.pretrained.finetuned import FinetunedModel
 from boosted_attention.pretrained.folders import first_line, load_model, read_config, weights_hash
 from boosted_attention.pretrained.places import attention_modules
@@ -26,6 +27,7 @@ from boosted_attention.validation import InputError, is_count, require, require_
 DEFAULT_LENGTH = 512  # tokens per row
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig:
     """A pretrained model, what is added to it, and what of it is trained; the options are keyword arguments."""

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from boosted_attention.attention.learners.hopfield import HopfieldAttention
+from boosted_attention.documentation import documented
+from boosted_attention.progress import Progress
 from boosted_attention.retrieval.predictors import PREDICTORS, identity_layer
 from boosted_attention.retrieval.task import RetrievalTask
-from boosted_attention.retrieval.training import Progress, evaluate, seeded
+from boosted_attention.retrieval.training import evaluate, seeded
 
 
 def iterated(task: RetrievalTask, beta: float, n_steps: int, *, init: str, seed: int = 0) -> HopfieldAttention:
@@ -75,6 +77,7 @@ def critical_beta(task: RetrievalTask, *, low: float = 0.5, high: float = 32.0, 
     return high
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class TemperatureMap:
     """What iterated retrieval keeps: rows are inverse temperatures, columns numbers of steps."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learners.hopfield import HopfieldAttention
 from boosted_attention.attention.trace import capture
+from boosted_attention.documentation import documented
 from boosted_attention.retrieval.models import N_ITERATIONS
 from boosted_attention.retrieval.task import RetrievalTask, Score, score
 from boosted_attention.retrieval.training import test_set
@@ -72,6 +73,7 @@ class Routers(nn.Module):
         return {name: self.gates[name](make(one, rest, entropy)) for name, make in FEATURES.items()}, one, rest
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class RoutingResult:
     """One trained router on the test set, beside the two answers it mixes."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.trace import capture
+from boosted_attention.documentation import documented
 from boosted_attention.retrieval.predictors import PREDICTORS
 from boosted_attention.retrieval.task import RetrievalTask, Score
 from boosted_attention.retrieval.training import evaluate, test_set
@@ -16,6 +17,7 @@ from boosted_attention.retrieval.training import evaluate, test_set
 DISTANCE_QUERIES = 2048  # queries of the test set over which distances are averaged
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Baselines:
     """Scores of the predictors that need no training, on one test set; the fields are the names in PREDICTORS."""
@@ -26,6 +28,7 @@ class Baselines:
     bayes: Score
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class RoundDistances:
     """Averages after one round of a trained model."""
@@ -36,6 +39,7 @@ class RoundDistances:
     gate: float | None  # None in round 0
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class RetrievalResult(Score):
     """The score of one trained model, with the distances after each of its rounds."""

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from boosted_attention.documentation import documented
+
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalTask:
@@ -59,6 +61,7 @@ def draw_patterns(n_patterns: int, d: int, seed: int) -> Tensor:
     return functional.normalize(torch.randn(n_patterns, d, generator=generator), dim=-1)
 
 
+@documented
 @dataclass(frozen=True)
 class Score:
     """Retrieval accuracy in percent, and the mean squared error per query, ||prediction - pattern||^2."""

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from boosted_attention.progress import Progress
 from boosted_attention.retrieval.task import RetrievalTask, Score, score
 
-Progress = Callable[[float], None]
 TEST_SEED = 1_000_003  # one test set for all seeds and models, so that differences are paired
 
 

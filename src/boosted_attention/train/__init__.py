@@ -1,53 +1,24 @@
 """Training that resumes exactly, checkpoints without pickles, and evaluation over every token.
 
-The names below are imported when they are first used, so that a configuration can be made without importing torch.
+Names are imported when they are first used, so that a configuration can be made without importing torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from boosted_attention.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from boosted_attention.train.config import TrainingConfig
-    from boosted_attention.train.evaluation import Evaluation, evaluate
-    from boosted_attention.train.folder import TrainedRun, load_run
-    from boosted_attention.train.memory import TrainingMemory, estimate_memory
-    from boosted_attention.train.recipes import RECIPES, find_recipe
-    from boosted_attention.train.results import RunResult
-    from boosted_attention.train.run_config import RunConfig
-    from boosted_attention.train.trainer import Trainer
+    from boosted_attention.train.config import TrainingConfig as TrainingConfig
+    from boosted_attention.train.evaluation import Evaluation as Evaluation
+    from boosted_attention.train.evaluation import evaluate as evaluate
+    from boosted_attention.train.folder import TrainedRun as TrainedRun
+    from boosted_attention.train.folder import load_run as load_run
+    from boosted_attention.train.memory import TrainingMemory as TrainingMemory
+    from boosted_attention.train.memory import estimate_memory as estimate_memory
+    from boosted_attention.train.recipes import RECIPES as RECIPES
+    from boosted_attention.train.recipes import find_recipe as find_recipe
+    from boosted_attention.train.results import RunResult as RunResult
+    from boosted_attention.train.run_config import RunConfig as RunConfig
+    from boosted_attention.train.trainer import Trainer as Trainer
 
-__all__ = [
-    "RECIPES",
-    "Evaluation",
-    "RunConfig",
-    "RunResult",
-    "TrainedRun",
-    "Trainer",
-    "TrainingConfig",
-    "TrainingMemory",
-    "estimate_memory",
-    "evaluate",
-    "find_recipe",
-    "load_run",
-]
-
-HOMES = {
-    "Evaluation": "evaluation",
-    "RECIPES": "recipes",
-    "RunConfig": "run_config",
-    "RunResult": "results",
-    "TrainedRun": "folder",
-    "Trainer": "trainer",
-    "TrainingConfig": "config",
-    "TrainingMemory": "memory",
-    "estimate_memory": "memory",
-    "evaluate": "evaluation",
-    "find_recipe": "recipes",
-    "load_run": "folder",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

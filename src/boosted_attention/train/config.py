@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from boosted_attention.data.layouts import LAYOUTS
+from boosted_attention.documentation import documented
 from boosted_attention.validation import is_count, require, require_choice
 
 PROTOCOLS = ("full", "paper")  # how perplexity is measured; evaluation.py says what they mean
@@ -14,6 +15,7 @@ UNITS = ("steps", "epochs")
 LONGEST_WARMUP = 1500
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """AdamW with linear warm-up and cosine decay to zero; the defaults are the ``mini`` recipe's.

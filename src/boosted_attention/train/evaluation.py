@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from boosted_attention.documentation import documented
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.model.protocols import CausalModel
 from boosted_attention.train.config import PROTOCOLS
@@ -23,6 +24,7 @@ from boosted_attention.train.parallel import ALONE, Parallel
 from boosted_attention.validation import is_count, require, require_choice
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """How well a model predicts some text."""

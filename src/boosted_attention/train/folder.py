@@ -19,6 +19,7 @@ from torch import nn
 
 from boosted_attention.data.tokenizer import Tokenizer
 from boosted_attention.data.tokens import TokenData
+from boosted_attention.documentation import documented
 from boosted_attention.model.protocols import CausalModel, ModelConfig
 from boosted_attention.train import checkpoint
 from boosted_attention.train.kinds import MissingKindError
@@ -61,6 +62,7 @@ def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
     return [] if ours == theirs else [f"{prefix.rstrip('.')} ({theirs!r} there, {ours!r} here)"]
 
 
+@documented
 @dataclass(frozen=True)
 class TrainedRun:
     """A model with the tokenizer and configuration it was trained with."""

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from boosted_attention.attention.cache import KVCache
+from boosted_attention.compat import fake_mode, storage_key
+from boosted_attention.documentation import documented
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.model.loss import bytes_of_chunk
 from boosted_attention.train.optim import state_bytes
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class TrainingMemory:
     """Bytes: training holds weights, gradients, optimizer and activations; decoding holds weights and cache."""
@@ -62,18 +64,18 @@ def estimate_memory(
     """
     length = length or config.max_len
     half = precision == torch.bfloat16
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.autocast("cpu", torch.bfloat16, enabled=half):
+    with fake_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
         model = built_in(torch.float32 if half else precision, config)
         weights = sum(size(p) for p in model.parameters())
         optimizer = state_bytes(model.named_parameters())
-        own = {p.untyped_storage()._cdata for p in model.parameters()}
+        own = {storage_key(p) for p in model.parameters()}
         ids = torch.zeros(batch_size, length, dtype=torch.long)
         kept: dict[int, Tensor] = {}  # by storage: what is saved twice is held once
         inside: dict[int, int] = {}  # the block in which it was saved first
         block: int | None = None
 
         def keep(t: Tensor) -> Tensor:
-            place = t.untyped_storage()._cdata
+            place = storage_key(t)
             if place not in own:
                 kept[place] = t
                 if block is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from boosted_attention.analysis.dynamics import RoundDynamics
+from boosted_attention.documentation import documented
 from boosted_attention.validation import InputError
 
 
@@ -56,6 +57,7 @@ class LeakageReport:
     future: float  # from them on
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
     """What came out of a run; ``result.json`` holds it."""

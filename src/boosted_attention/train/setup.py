@@ -7,6 +7,7 @@ from pathlib import Path
 
 from boosted_attention.data.batches import Batches
 from boosted_attention.data.tokens import TokenData
+from boosted_attention.documentation import documented
 from boosted_attention.model.protocols import ModelConfig
 from boosted_attention.train.observer import TrainingObserver, Unwatched
 from boosted_attention.train.parallel import ALONE, Parallel
@@ -14,34 +15,33 @@ from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import require
 
 
+@documented
 @dataclass(kw_only=True)
 class TrainingSetup:
     """What a run is made of and how it is carried out.
 
     Only ``config`` and ``data`` decide what comes out. The other arguments decide what is lost when a run is killed,
     how much memory it takes and who shares the work: a run may be resumed with others.
-
-    Args:
-        folder: the run's folder.
-        config: model, training and data.
-        data: the tokens of ``config.data``.
-        device: where the model is trained, such as "cpu" or "cuda".
-        checkpoint_every: steps between checkpoints; 0 writes one at the end only.
-        tensorboard: also write TensorBoard files.
-        checkpoint_activations: compute activations twice instead of keeping them.
-        observer: told of every step, evaluation and remark.
-        parallel: the processes that share the work.
     """
 
     folder: Path
+    """The run's folder."""
     config: RunConfig[ModelConfig]
+    """Model, training and data."""
     data: TokenData
+    """The tokens of ``config.data``."""
     device: str = "cpu"
+    """Where the model is trained, such as "cpu" or "cuda"."""
     checkpoint_every: int = 200
+    """Steps between checkpoints; 0 writes one at the end only."""
     tensorboard: bool = False
+    """Also write TensorBoard files."""
     checkpoint_activations: bool = False
+    """Compute activations twice instead of keeping them."""
     observer: TrainingObserver = field(default_factory=Unwatched)
+    """Told of every step, evaluation and remark."""
     parallel: Parallel = ALONE
+    """The processes that share the work."""
 
     def __post_init__(self) -> None:
         self.training = self.config.training

@@ -6,6 +6,7 @@ import os
 import socket
 from contextlib import ExitStack
 
+from boosted_attention.documentation import documented
 from boosted_attention.train.folder import exclusive
 from boosted_attention.train.loop import TrainingLoop
 from boosted_attention.train.parallel import attempt, job
@@ -15,8 +16,9 @@ from boosted_attention.train.signals import stop_signals
 from boosted_attention.validation import InputError, require
 
 
+@documented
 class Trainer(TrainingSetup):
-    """Trains the model of a configuration in a folder; the arguments are those of ``TrainingSetup``.
+    """Trains the model of a configuration in a folder.
 
     config = RECIPES["mini"]
     data = prepare(config.data, config.model.vocab_size)

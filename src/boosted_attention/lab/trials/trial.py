@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from boosted_attention.progress import Progress
 from boosted_attention.validation import require_choice
-
-Progress = Callable[[float], None]  # told the fraction that is done
 
 
 @dataclass(frozen=True, kw_only=True)

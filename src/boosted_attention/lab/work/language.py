@@ -17,8 +17,9 @@ from boosted_attention.analysis.survey import draw_rows
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
 from boosted_attention.files import write_json
 from boosted_attention.lab.trials.store import versions
-from boosted_attention.lab.trials.trial import Context, Finished, Progress, Settings, work
+from boosted_attention.lab.trials.trial import Context, Finished, Settings, work
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.progress import Progress
 from boosted_attention.records import from_json, to_json
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import TrainedRun, load_run

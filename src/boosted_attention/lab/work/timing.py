@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from boosted_attention.lab.trials.trial import Context, Progress, work
+from boosted_attention.lab.trials.trial import Context, work
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.progress import Progress
 from boosted_attention.timing import interleaved, median_ratios
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.optim import TrainingOptimizer

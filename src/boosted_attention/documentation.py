@@ -1,0 +1,105 @@
+"""Texts of options, read from where they stand: strings below dataclass fields, and ``Args:`` lists of docstrings."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+REQUIRED = inspect.Parameter.empty  # the default of an option that has none
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as help shows it."""
+
+    name: str
+    default: Any  # REQUIRED where there is none
+    text: str
+    kind: Any = Any  # its type
+
+    def __str__(self) -> str:
+        shown = self.name if self.default is REQUIRED else f"{self.name}={self.default!r}"
+        return f"{shown}: {self.text}"
+
+    def parameter(self, *, keyword: bool) -> inspect.Parameter:
+        """Return the option as a parameter of a signature."""
+        kind = inspect.Parameter.KEYWORD_ONLY if keyword else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Parameter(self.name, kind, default=self.default, annotation=self.kind)
+
+
+def field_texts(kind: type) -> dict[str, str]:
+    """Return what stands at each field of a dataclass, on one line: the string below it, or the comment behind it.
+
+    Fields of base classes are included; the result is empty where the source is not at hand.
+    """
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        try:
+            source = textwrap.dedent(inspect.getsource(base))
+        except (OSError, TypeError):
+            continue
+        texts |= {**comments_behind(source), **strings_below(source)}
+    return texts
+
+
+def strings_below(source: str) -> dict[str, str]:
+    """Return the string below each field of a class."""
+    (defined,) = ast.parse(source).body
+    assert isinstance(defined, ast.ClassDef)
+    return {
+        field.target.id: " ".join(str(ast.literal_eval(below.value)).split())
+        for field, below in itertools.pairwise(defined.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr)
+    }
+
+
+def comments_behind(source: str) -> dict[str, str]:
+    """Return the comment behind each field of a class."""
+    return dict(re.findall(r"^    (\w+): .*?  # (.+)$", source, flags=re.MULTILINE))
+
+
+T = TypeVar("T", bound=type)
+
+
+def documented(kind: T) -> T:
+    """Give a dataclass an ``Args:`` list in its docstring, made of what stands at its fields.
+
+    Args:
+        kind: the dataclass; each field has a string below it, a comment behind it, or a name that says enough.
+    """
+    texts = field_texts(kind)
+    lines = []
+    for f in fields(kind):
+        if f.init:
+            text = texts.get(f.name) or f"{f.name.replace('_', ' ')}."
+            lines.append(wrapped(f"{f.name}: {text}"))
+    kind.__doc__ = inspect.cleandoc(kind.__doc__ or "") + "\n\nArgs:\n" + "\n".join(lines) + "\n"
+    return kind
+
+
+def wrapped(entry: str) -> str:
+    """Return an entry of an ``Args:`` list, broken into lines."""
+    return textwrap.fill(entry, 112, initial_indent=" " * 4, subsequent_indent=" " * 8)
+
+
+def argument_texts(docstring: str | None) -> dict[str, str]:
+    """Return the texts of a docstring's ``Args:`` list by name, each on one line."""
+    _, _, section = inspect.cleandoc(docstring or "").partition("\nArgs:\n")
+    section = re.split(r"^\S", section, maxsplit=1, flags=re.MULTILINE)[0]  # the next section is not indented
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8,}.*)*)", section, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def with_arguments(docstring: str | None, options: Iterable[Option]) -> str:
+    """Return a docstring with an ``Args:`` list of the options behind it."""
+    lines = []
+    for option in options:
+        default = "" if option.default is REQUIRED else f" Default: {option.default!r}."
+        lines.append(wrapped(f"{option.name}: {option.text}{default}"))
+    return inspect.cleandoc(docstring or "") + "\n\nArgs:\n" + "\n".join(lines) + "\n"
