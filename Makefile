@@ -22,10 +22,10 @@ reproduce: $(INSTALLED)
 	$(BIN)/boosted-attention reproduce
 
 test: $(INSTALLED)
-	$(BIN)/pytest -n 2 --dist loadscope
+	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 test-full: $(INSTALLED)
-	$(BIN)/pytest -n 2 --dist loadscope --full
+	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder --full
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check

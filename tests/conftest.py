@@ -14,6 +14,13 @@ from tests.text import sample_text
 
 D_MODEL, N_HEADS = 32, 4
 SECONDS: Counter[str] = Counter()  # by folder
+LONGEST_FIRST = (
+    "lab/trials/test_slurm",
+    "test_docs",
+    "train/test_parallel",
+    "lab/test_reproduce",
+    "train/test_training",
+)
 MIXED = {  # layers with a learner per round
     "softmax+twicing": {"learner": ("softmax", "twicing")},
     "differential+gated": {"learner": ("differential", "gated"), "learner_options": ({}, {"headwise": True})},
@@ -48,6 +55,12 @@ def pytest_configure(config):
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with the modules that take longest, so that no core idles at the end."""
+    order = {f"tests/{name}.py": i for i, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: order.get(item.location[0], len(order)))
+
+
 def pytest_runtest_logreport(report):
     """Add up the time of every folder; fixtures count where they are made."""
     folder = Path(report.location[0]).parts[1:-1]
@@ -69,9 +82,9 @@ def full(request) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory):
-    """Token files of the tests stay out of the user's cache."""
-    os.environ["BOOSTED_ATTENTION_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+def own_cache(made_once):
+    """Token files of the tests stay out of the user's cache; all workers share them."""
+    os.environ["BOOSTED_ATTENTION_CACHE"] = str(made_once("cache", lambda folder: None))
     os.environ.pop("BOOSTED_ATTENTION_DATA", None)
 
 
@@ -98,6 +111,21 @@ def made_once(tmp_path_factory):
 def text_file(made_once) -> Path:
     folder = made_once("text", lambda folder: (folder / "words.txt").write_text(sample_text(20_000)))
     return folder / "words.txt"
+
+
+@pytest.fixture(scope="session")
+def synthetic_smoke(made_once) -> Path:
+    """The folder of a reproduction of the synthetic half at the smallest preset."""
+    from boosted_attention.lab.experiment import Kind
+    from boosted_attention.lab.experiments import EXPERIMENTS
+    from boosted_attention.lab.presets import PRESETS
+    from boosted_attention.lab.reproduce import reproduce
+
+    def make(out):
+        names = [name for name, e in EXPERIMENTS.items() if e.kind in (Kind.THEORY, Kind.SYNTHETIC)]
+        assert not reproduce(names, PRESETS["smoke"], out, workers=2).outcome.failures
+
+    return made_once("synthetic-smoke", make)
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,6 @@ from boosted_attention.analysis.survey import (
     Histogram,
     by_layer,
     draw_rows,
-    gate_of,
     rounded,
     survey,
     token_losses_of,
@@ -342,14 +341,11 @@ def test_an_analysis_is_stored_and_read_back(rows):
 
 
 def test_gates_have_three_dimensions(rows):
-    """One number for all positions and dimensions is seen as (B, T, 1), whichever way it was traced."""
+    """One number for all positions and dimensions is seen as (B, T, 1)."""
     for gate, width in (("vector", 16), ("mlp", 16), ("scalar", 1), ("none", 1)):
         for trace in whole_trace(model(attention_options={"gate": gate}), rows):
-            assert gate_of(trace.rounds[0]) is None
-            assert gate_of(trace.rounds[1]).shape == (len(rows), T, width)
-    made = RoundTrace()
-    made.gate = torch.full((2, 3, 1), 0.5)
-    assert gate_of(made) is made.gate
+            assert trace.rounds[0].gate is None
+            assert trace.rounds[1].gate.shape == (len(rows), T, width)
 
 
 def test_a_gate_that_does_not_vary_has_no_correlation(rows):

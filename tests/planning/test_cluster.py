@@ -136,7 +136,7 @@ def test_from_the_command_line(tmp_path, capsys):
         assert part in said
     assert said.count("torchrun --nproc-per-node 2") == 4
     for options, line in (
-        (["mimi"], "recipe_or_config='mimi' is not one of 'mini', "),
+        (["mimi"], "RECIPE_OR_CONFIG mimi is not one of 'mini', "),
         (["mini", "--devices", "3"], "--devices 3 does not divide the batch of 32 rows"),
         (["mini", "--tokens", "0"], "--tokens 0 must be at least 1"),
         (["mini", "--device-tflops", "0"], "--device-tflops 0 must be positive"),
