@@ -62,7 +62,7 @@ def test_through_slurm_as_here(slurm, text_file, tmp_path):
     lost.kill()  # the jobs stay
     lost.wait()
     process = subprocess.Popen(start, env=slurm, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    requeued, cancelled = "5", "6"  # each as soon as it runs: one that is nearly done ends well all the same
+    requeued, cancelled = "4", "6"  # each as soon as it runs: one that is nearly done ends well all the same
     cluster.wait_for(lambda: requeued in jobs(slurm, "RUNNING"), f"job {requeued}", 300)
     requeue(slurm, requeued)
     cluster.wait_for(lambda: cancelled in jobs(slurm, "RUNNING"), f"job {cancelled}", 120)
