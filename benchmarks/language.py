@@ -22,8 +22,8 @@ def plain_loss(model: LanguageModel, ids: torch.Tensor, targets: torch.Tensor) -
     return functional.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
 
 
-def step(kind: str, preset: str, batch: int) -> None:
-    config = find_recipe(preset).model
+def step(kind: str, recipe: str, batch: int) -> None:
+    config = find_recipe(recipe).model
     torch.manual_seed(0)
     model = config.build()
     ids = torch.randint(config.vocab_size, (batch, config.max_len))
@@ -31,24 +31,24 @@ def step(kind: str, preset: str, batch: int) -> None:
     loss.backward()
 
 
-def peak(kind: str, preset: str) -> float:
+def peak(kind: str, recipe: str) -> float:
     """MB that a step adds to a process, in one of its own."""
-    command = [sys.executable, "-m", "benchmarks.language", kind, preset]
+    command = [sys.executable, "-m", "benchmarks.language", kind, recipe]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def measured_peak(kind: str, preset: str) -> float:
+def measured_peak(kind: str, recipe: str) -> float:
     step("chunked", "mini", 1)  # libraries loaded
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    step(kind, preset, BATCH)
+    step(kind, recipe, BATCH)
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
 def main() -> None:
-    for preset in ("paper-small-standard", "paper-small-boosted"):
-        peaks = {kind: peak(kind, preset) for kind in ("plain", "chunked")}
+    for recipe in ("paper-small-standard", "paper-small-boosted"):
+        peaks = {kind: peak(kind, recipe) for kind in ("plain", "chunked")}
         Console().print(
-            f"peak memory of a {preset} training step at batch {BATCH}: plain {peaks['plain']:.0f} MB, "
+            f"peak memory of a {recipe} training step at batch {BATCH}: plain {peaks['plain']:.0f} MB, "
             f"chunked {peaks['chunked']:.0f} MB, ratio {peaks['chunked'] / peaks['plain']:.2f}"
         )
     compare(

@@ -25,7 +25,7 @@ WAYS = {
 
 
 def speed(way: str) -> float:
-    """Tokens per second of a short training of the mini preset, start-up and evaluation left out."""
+    """Tokens per second of a short training of the mini recipe, start-up and evaluation left out."""
     start, environment, options = WAYS[way]
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"

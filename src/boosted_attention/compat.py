@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 
+COMPILER = "torch._dynamo"  # the module that an optimizer's first step imports
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

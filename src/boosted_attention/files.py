@@ -27,6 +27,14 @@ def write_json(path: Path, data: Any) -> None:
     write_atomically(path, json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
 
+def free_name(path: Path) -> Path:
+    """The first of NAME.old-1, NAME.old-2, ... that is not taken, before the file's ending."""
+    number = 1
+    while (free := path.with_name(f"{path.stem}.old-{number}{path.suffix}")).exists():
+        number += 1
+    return free
+
+
 def file_sha256(path: Path) -> str:
     """Return the sha256 of a file's content."""
     with path.open("rb") as file:

@@ -58,7 +58,7 @@ def test_named_parts_are_those_that_exist():
 @pytest.mark.parametrize("layer", CLASSES)
 def test_signature_and_help_of_a_class_follow_from_its_options(layer):
     parameters = inspect.signature(layer).parameters
-    own = own_options(LEARNERS[layer.preset.get("learner", "softmax")])
+    own = own_options(LEARNERS[layer.defaults.get("learner", "softmax")])
     assert list(parameters) == [*OPTION_NAMES, *(option.name for option in own)]
     assert [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD] == ["d_model", "n_heads"]
     assert parameters["n_rounds"].default == layer(8, 2).config.n_rounds

@@ -195,7 +195,7 @@ def test_experiments_command(capsys):
     assert all(name in out for name in EXPERIMENTS)
 
 
-def test_a_failed_run_gives_exit_code_1_and_is_named(tmp_path, capsys):
+def test_a_failed_trial_gives_exit_code_1_and_is_named(tmp_path, capsys):
     trial = experiment("metric").trials(SMOKE)[0]
     (tmp_path / "trials" / trial.key / "config.json").mkdir(parents=True)  # nothing can be written there
     code, out, _ = call(capsys, "reproduce", "metric", "rounds", "gates", "--preset", "smoke", "--out", tmp_path)
@@ -208,7 +208,7 @@ def test_a_failed_run_gives_exit_code_1_and_is_named(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["reproduce", "round"], "experiment='round' is not one of .*did you mean 'rounds'"),
+        (["reproduce", "round"], "EXPERIMENTS round is not one of .*did you mean 'rounds'"),
         (["reproduce", "--preset", "quik"], "--preset quik is not one of .*did you mean 'quick'"),
         (["reproduce", "--seeds", "0"], "--seeds 0 must be at least 1"),
         (["reproduce", "--workers", "0"], "--workers 0 must be at least 1"),
@@ -246,7 +246,8 @@ def test_one_command_at_a_time_writes_to_a_folder(tmp_path, capsys):
 
 
 def test_a_folder_of_the_old_layout_is_refused_by_name(tmp_path, capsys):
-    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "baselines-0").mkdir(parents=True)
+    (tmp_path / "runs" / "baselines-0" / "config.json").write_text('{"work": "boosted_attention.lab.work:baselines"}')
     (tmp_path / "claims.json").write_text("{}")
     for command in (["reproduce", "metric", "--preset", "smoke", "--out"], ["claims", "--out"], ["report"]):
         code, out, err = call(capsys, *command, tmp_path)

@@ -19,8 +19,8 @@ from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
+from tests.cli.test_train import refused
 from tests.pretrained.families import FAMILIES, disturb, tiny
-from tests.test_language_cli import refused
 from tests.train import test_parallel as parallel
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from boosted_attention import LanguageModelConfig, list_attention
 from boosted_attention.cli.main import main
 from boosted_attention.pretrained import from_transformers, to_transformers
-from tests.test_language_cli import TINY, refused
+from tests.cli.test_train import TINY, refused
 
 SIZE = {"vocab_size": 50, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_len": 32}
 PLAIN = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None, "max_new_tokens": 8}

@@ -15,8 +15,8 @@ from boosted_attention.lab.reproduce import reproduce
 from boosted_attention.report.page import report_page, section_order, write_report
 from boosted_attention.report.svg import draw_figure, ticks
 from boosted_attention.statistics import estimate
+from tests.cli.test_train import refused
 from tests.report.made import EXPERIMENTS
-from tests.test_language_cli import refused
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ def test_the_state_goes_on_exactly(monkeypatch):
         "mixed": {"step", "momentum_buffer.matrix", "exp_avg.vector", "exp_avg_sq.vector"},
     }
     for kind, names in expected.items():
-        ours, theirs = (TrainingOptimizer(TrainingConfig(), parameters(), kind) for _ in range(2))
+        ours, theirs = (TrainingOptimizer(TrainingConfig(optimizer=kind), parameters()) for _ in range(2))
         train(ours, 3)
         held = {name: t.clone() for name, t in ours.state_tensors().items()}
         assert held.keys() == names

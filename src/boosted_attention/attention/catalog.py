@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from boosted_attention.attention.discovery import discover
-from boosted_attention.attention.options import LAYER_PRESETS, OPTION_NAMES, LayerOptions
+from boosted_attention.attention.options import LAYER_DEFAULTS, OPTION_NAMES, LayerOptions
 from boosted_attention.validation import require, require_choice
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Entry:
     """A layer class, or its name in ``attention/layer.py``, and the options that make the entry."""
 
     layer: type[AttentionLayer] | str
-    preset: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def layer_class(self) -> type[AttentionLayer]:
         """Return the layer class, importing it where the entry holds its name."""
@@ -45,17 +45,17 @@ CATALOG: dict[str, Entry] = {
 }
 
 
-def register_layer(name: str, layer: type[AttentionLayer], **preset: Any) -> None:
+def register_layer(name: str, layer: type[AttentionLayer], **defaults: Any) -> None:
     """Enter a layer into the catalog.
 
     Args:
         name: catalog name, as in ``attention_layer(name, ...)``.
         layer: the layer class.
-        preset: options of the entry, which give way to options passed.
+        defaults: options of the entry, which give way to options passed.
     """
     discover()  # so that the package's own entries come first
     require(name not in CATALOG, f"name={name!r} is in the catalog already; choose another")
-    CATALOG[name] = Entry(layer, preset)
+    CATALOG[name] = Entry(layer, defaults)
 
 
 def list_attention() -> list[str]:
@@ -85,7 +85,7 @@ def attention_layer(name: str, **options: Any) -> AttentionLayer:
     entry = find_entry(name)
     for option in ("d_model", "n_heads"):
         require(option in options, f"{name!r} attention needs {option}")
-    return entry.layer_class()(**{**entry.preset, **options})
+    return entry.layer_class()(**{**entry.defaults, **options})
 
 
 def check_layer(name: str, **options: Any) -> None:
@@ -95,7 +95,7 @@ def check_layer(name: str, **options: Any) -> None:
     """
     entry = find_entry(name)
     if isinstance(entry.layer, str):
-        given = {**LAYER_PRESETS[entry.layer], **entry.preset, **options}
+        given = {**LAYER_DEFAULTS[entry.layer], **entry.defaults, **options}
         if given.get("learner", "softmax") == "softmax" and given.keys() <= set(OPTION_NAMES) - {"learner_options"}:
             LayerOptions(**given)
             return

@@ -24,7 +24,7 @@ from boosted_attention.attention.learner import (
     resolve,
 )
 from boosted_attention.attention.masks import build_mask
-from boosted_attention.attention.options import LAYER_PRESETS, LayerOptions, layer_options
+from boosted_attention.attention.options import LAYER_DEFAULTS, LayerOptions, layer_options
 from boosted_attention.attention.residuals import RESIDUALS
 from boosted_attention.attention.trace import LayerTrace, Traced
 from boosted_attention.documentation import Option, with_arguments
@@ -50,17 +50,17 @@ class AttentionLayer(Traced):
     """
 
     __signature__: ClassVar[inspect.Signature]
-    preset: ClassVar[Mapping[str, Any]] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {}
     """Defaults of the class that differ from those of ``LayerOptions``, stated in the heading of a subclass."""
 
-    def __init_subclass__(cls, **preset: Any):
+    def __init_subclass__(cls, **defaults: Any):
         """Set the defaults that a class states in its heading, and derive its signature and help from its options.
 
         Args:
-            preset: defaults, as in ``class TwicingAttention(AttentionLayer, learner="twicing")``.
+            defaults: defaults, as in ``class TwicingAttention(AttentionLayer, learner="twicing")``.
         """
         super().__init_subclass__()
-        cls.preset = {**cls.preset, **preset}
+        cls.defaults = {**cls.defaults, **defaults}
         if "__init__" in vars(cls):  # a subclass with arguments of its own has their signature
             cls.__signature__ = without_self(inspect.signature(cls.__init__))
         else:
@@ -69,7 +69,7 @@ class AttentionLayer(Traced):
     @takes(LayerOptions)
     def __init__(self, d_model: int, n_heads: int, **options: Any):
         super().__init__()
-        given = {**self.preset, "d_model": d_model, "n_heads": n_heads, **options}
+        given = {**self.defaults, "d_model": d_model, "n_heads": n_heads, **options}
         self.config = config = resolve(type(self).__name__, given)
         self.n_rounds, self.kernel = config.n_rounds, config.kernel
         made = [learner_class(name)(config, m, **config.options_of(m)) for m, name in enumerate(config.learners)]
@@ -225,9 +225,9 @@ class AttentionLayer(Traced):
 
 
 def options_of_class(layer: type[AttentionLayer]) -> list[Option]:
-    """Return the options a layer class takes: those of every layer, and those of the learner it presets."""
-    learner = layer.preset.get("learner", "softmax")
-    return [*layer_options(layer.preset), *own_options(LEARNERS[learner])]
+    """Return the options a layer class takes: those of every layer, and those of its default learner."""
+    learner = layer.defaults.get("learner", "softmax")
+    return [*layer_options(layer.defaults), *own_options(LEARNERS[learner])]
 
 
 def without_self(signature: inspect.Signature) -> inspect.Signature:
@@ -246,20 +246,19 @@ def document(layer: type[AttentionLayer]) -> None:
 document(AttentionLayer)
 
 
-class StandardAttention(AttentionLayer, **LAYER_PRESETS["StandardAttention"]):
+class StandardAttention(AttentionLayer, **LAYER_DEFAULTS["StandardAttention"]):
     """Standard attention, softmax(Q K^T / sqrt(d_h)) V and an output projection: the boosting loop with one round.
 
     x (B, T, d_model) -> (B, T, d_model).
-    Reference: Vaswani et al., "Attention Is All You Need", NeurIPS 2017.
+    Reference: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, https://arxiv.org/abs/1706.03762
     """
 
 
-class BoostedAttention(AttentionLayer, **LAYER_PRESETS["BoostedAttention"]):
+class BoostedAttention(AttentionLayer, **LAYER_DEFAULTS["BoostedAttention"]):
     """Gradient-boosted attention: round 0 estimates, each further round attends to what is still missing.
 
         F_0 = Attn_0(x);   r_m = x - F_{m-1};   c_m = Attn_m(r_m);   F_m = F_{m-1} + g_m * c_m;   out_proj(F_{M-1})
 
     x (B, T, d_model) -> (B, T, d_model).
-    Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1; the paper's code is at
-    https://github.com/salehsargolzaee/boosted-attention
+    Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1, https://arxiv.org/abs/2604.03190
     """

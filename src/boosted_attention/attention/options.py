@@ -23,7 +23,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 """Names that an option takes."""
 
-LAYER_PRESETS: Mapping[str, Mapping[str, Any]] = {"StandardAttention": {}, "BoostedAttention": {"n_rounds": 2}}
+LAYER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"StandardAttention": {}, "BoostedAttention": {"n_rounds": 2}}
 """Defaults in which the layers of softmax attention differ from ``LayerOptions``, by class."""
 
 
@@ -196,18 +196,18 @@ class LayerOptions:
 OPTION_NAMES = tuple(f.name for f in fields(LayerOptions))
 
 
-def layer_options(preset: Mapping[str, Any] | None = None) -> list[Option]:
+def layer_options(defaults: Mapping[str, Any] | None = None) -> list[Option]:
     """Return every option of a layer with its default, its text and its type.
 
     Args:
-        preset: defaults of a layer class that differ from those of ``LayerOptions``.
+        defaults: defaults of a layer class that differ from those of ``LayerOptions``.
     """
     texts, kinds = described()
     options = []
     for f in fields(LayerOptions):
         default = f.default if f.default is not MISSING else REQUIRED
         default = f.default_factory() if f.default_factory is not MISSING else default
-        options.append(Option(f.name, (preset or {}).get(f.name, default), texts.get(f.name, ""), kinds[f.name]))
+        options.append(Option(f.name, (defaults or {}).get(f.name, default), texts.get(f.name, ""), kinds[f.name]))
     return options
 
 
@@ -217,11 +217,11 @@ def described() -> tuple[dict[str, str], dict[str, Any]]:
     return field_texts(LayerOptions), get_type_hints(LayerOptions)
 
 
-def help_lines(preset: Mapping[str, Any] | None = None, without: Collection[str] = ()) -> list[str]:
+def help_lines(defaults: Mapping[str, Any] | None = None, without: Collection[str] = ()) -> list[str]:
     """Return the options as lines of help, "name=default: text".
 
     Args:
-        preset: defaults that differ from those of ``LayerOptions``.
+        defaults: defaults that differ from those of ``LayerOptions``.
         without: options to leave out, such as those that a model sets itself.
     """
-    return [str(option) for option in layer_options(preset) if option.name not in without]
+    return [str(option) for option in layer_options(defaults) if option.name not in without]

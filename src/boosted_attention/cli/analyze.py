@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from boosted_attention.analysis.examine import Analysis, Names
 
 
+RENAMED = {"which": "checkpoint"}
+
+
 def run(
     folder: Path,
     /,
@@ -62,15 +65,15 @@ def run(
     from boosted_attention.report.page import analysis_page
     from boosted_attention.train.metrics import dynamics_of
 
-    require(is_count(sequences), f"--sequences {sequences} must be at least 1")
-    require(is_count(pairs), f"--pairs {pairs} must be at least 1")
+    require(is_count(sequences), f"sequences={sequences} must be at least 1")
+    require(is_count(pairs), f"pairs={pairs} must be at least 1")
     usable_dtypes(device)
     mine = load_trained(folder, checkpoint, device)
     theirs = None if against is None else load_trained(against, checkpoint, device)
     longest: int = min(run.config.model.max_len for run in (mine, theirs) if run is not None)
     require(longest >= 2, f"a model of max_len={longest} sees one token at a time: there is nothing to analyse")
     length = min(longest, 256) if length is None else length
-    require(is_count(length) and 2 <= length <= longest, f"--length {length} must lie between 2 and {longest}")
+    require(is_count(length) and 2 <= length <= longest, f"length={length} must lie between 2 and {longest}")
     if theirs is not None:
         require_comparable(mine, theirs)
     out = folder / "analysis" if out is None else out
@@ -123,12 +126,12 @@ def require_comparable(mine: Any, theirs: Any) -> None:
     """Refuse to compare models of other tokens or another text, whose differences would mean nothing."""
     require(
         mine.tokenizer.sha256 == theirs.tokenizer.sha256,
-        f"--against {theirs.folder} has another vocabulary ({theirs.tokenizer.vocab_size} tokens, {mine.folder} "
+        f"against={str(theirs.folder)!r} has another vocabulary ({theirs.tokenizer.vocab_size} tokens, {mine.folder} "
         f"{mine.tokenizer.vocab_size}); compare runs with the same tokenizer",
     )
     require(
         mine.fingerprint == theirs.fingerprint,
-        f"--against {theirs.folder} was trained on another corpus ({theirs.config.data.corpus}, data "
+        f"against={str(theirs.folder)!r} was trained on another corpus ({theirs.config.data.corpus}, data "
         f"{theirs.fingerprint}) than {mine.folder} ({mine.config.data.corpus}, data {mine.fingerprint}); compare runs "
         "of the same data",
     )

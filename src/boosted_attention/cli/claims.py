@@ -16,8 +16,8 @@ def run(*, out: Path = Path("out"), json: bool = False, markdown: bool = False) 
 
     Args:
         out: folder that ``reproduce`` wrote to.
-        json: print JSON.
-        markdown: print a Markdown table.
+        json: JSON output.
+        markdown: Markdown output.
     """
     from rich.console import Console
 

@@ -6,12 +6,12 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from boosted_attention.cli.program import PROGRAM
+
 if TYPE_CHECKING:
     from boosted_attention.lab.presets import Preset
     from boosted_attention.planning.cluster import PlannedModel
-    from boosted_attention.train.folder import RunConfig
-
-PROGRAM = "boosted-attention"
+    from boosted_attention.train.run_config import RunConfig
 
 
 def train_command(planned: PlannedModel) -> str:

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 
 from boosted_attention.cli.complaint import one_line
 from boosted_attention.cli.failure import CommandFailure
+from boosted_attention.cli.program import PROGRAM
 from boosted_attention.validation import InputError, nearest
 
-PROGRAM = "boosted-attention"
 COMMANDS = {
     "reproduce": "run the paper's experiments and controls, and say which of its claims hold",
     "experiments": "list the experiments and the time each takes",

@@ -16,7 +16,7 @@ def run(
     devices_per_node: int = 8,
     markdown: bool = False,
 ) -> int:
-    """What training a model and the standard models it is compared with would take, and the commands that do it.
+    """Estimate what training a model and the standard models it is compared with would take, with the commands.
 
     Nothing is run and nothing allocated. Times rest on --device-tflops alone; on real hardware, measure it first.
 
@@ -24,12 +24,12 @@ def run(
 
     Args:
         recipe_or_config: a recipe of ``train``, a run's folder, or a config.json; several give a line for each model.
-        tokens: to train on; 20 per parameter by default.
-        devices: that train one model together.
+        tokens: training tokens; 20 per parameter by default.
+        devices: number of devices that train one model together.
         device_tflops: TFLOP/s that a device sustains in training.
-        device_memory: GB of a device.
+        device_memory: memory of a device in GB.
         devices_per_node: devices of one machine; more need several, which meet at the first.
-        markdown: print Markdown.
+        markdown: Markdown output.
     """
     from rich.box import SIMPLE
     from rich.console import Console

@@ -48,7 +48,7 @@ def run(
 
     Args:
         experiments: names from ``boosted-attention experiments``; by default the synthetic half, lm-main and analysis.
-        preset: smoke (seconds), quick (minutes), cpu (hours) or paper (the paper's settings; language models for GPUs).
+        preset: effort: smoke (seconds), quick (minutes), cpu (hours) or paper (its own settings, for GPUs).
         out: folder for results, tables, claims, figures and the report.
         workers: trials at a time; as many as there are cores by default, on a cluster up to a thousand.
         executor: place of the trials: local (this machine) or slurm (a job each; OUT must be seen by all nodes).
@@ -60,7 +60,7 @@ def run(
         data_root: folder of corpora by name; BOOSTED_ATTENTION_DATA by default.
         model: folder of the pretrained model that ``finetune`` trains; a tiny random one by default.
         device: device of the language models, such as cuda; one trial at a time then, unless --workers says otherwise.
-        plan: print what the language models would take, and run nothing.
+        plan: estimate of what the language models would take, without running them.
         tflops: TFLOP/s that other hardware sustains, for the plan.
     """
     from rich.console import Console
@@ -71,7 +71,7 @@ def run(
     from boosted_attention.lab.trials.trial import Settings
 
     for name in experiments:
-        require_choice("experiment", name, EXPERIMENTS)
+        require_choice("experiments", name, EXPERIMENTS)
     require(workers is None or is_count(workers), f"workers={workers} must be at least 1")
     require_choice("executor", executor, ("local", "slurm"))
     require(
@@ -95,9 +95,10 @@ def run(
 
         chosen = chosen.with_pretrained(model.absolute().name, weights_hash(model))
     where, at_once = place_of(executor, out, partition, time, gpus_per_trial)
+    root = data_root or os.environ.get("BOOSTED_ATTENTION_DATA")  # which other machines may not have
     settings = Settings(
         device=device,
-        data_root=None if data_root is None else str(Path(data_root).absolute()),
+        data_root=None if root is None else str(Path(root).absolute()),
         model=None if model is None else str(model.absolute()),
     )
     try:

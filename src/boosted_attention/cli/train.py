@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from boosted_attention.attention.options import LAYER_PRESETS, help_lines
+from boosted_attention.attention.options import LAYER_DEFAULTS, help_lines
 from boosted_attention.cli.failure import CommandFailure
 from boosted_attention.data.tokens import DataConfig
 from boosted_attention.model.config import SET_BY_MODEL, LanguageModelConfig
@@ -84,7 +84,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         return train(config, out or default_folder(recipe, config), options)
 
     assert run.__doc__ is not None
-    lines = help_lines(LAYER_PRESETS["BoostedAttention"], without=SET_BY_MODEL)
+    lines = help_lines(LAYER_DEFAULTS["BoostedAttention"], without=SET_BY_MODEL)
     layer_options = ("\n" + 16 * " ").join(lines)
     run.__doc__ = run.__doc__.replace("{recipes}", ", ".join(RECIPES)).replace("{options}", layer_options)
     return run

@@ -1,1 +1,1 @@
-"""The lab: experiments, the runner that executes them, statistics, and the ledger of the paper's claims."""
+"""The lab: experiments, the trials that carry them out, and the judging of the paper's claims."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from rich.box import SIMPLE
@@ -13,7 +12,7 @@ from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.reproduce import all_trials
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import planned_steps
-from boosted_attention.lab.work.timing import training_step
+from boosted_attention.lab.work.timing import step_seconds
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
 
@@ -28,7 +27,7 @@ def estimate(names: Sequence[str], preset: Preset, tflops: float | None) -> Rich
         preset: how much of everything.
         tflops: TFLOP/s that other hardware sustains, for a column with the time there.
     """
-    trials = [trial for trial in all_trials(names, preset) if trial.work.startswith("language.train")]
+    trials = [trial for trial in all_trials(names, preset) if "training" in trial.config and "data" in trial.config]
     models: dict[str, list[Trial]] = {}
     for trial in trials:
         decided_later = " (at most)" if trial.after else ""  # by another trial's result
@@ -70,10 +69,5 @@ def hours(seconds: float) -> str:
 
 def seconds_per_row(model: LanguageModelConfig) -> float:
     """Time of a training step on this machine with all its threads, divided by its rows."""
-    step = training_step(model, TIMED_BATCH)
-    taken = []
-    for _ in range(4):
-        started = time.perf_counter()
-        step()
-        taken.append(time.perf_counter() - started)
-    return min(taken) / TIMED_BATCH  # the least disturbed one
+    seconds = step_seconds({"model": model}, TIMED_BATCH, repeats=3)["model"]
+    return min(seconds) / TIMED_BATCH  # the least disturbed one

@@ -11,7 +11,7 @@ from boosted_attention.train.recipes import LanguageModelRun, find_recipe
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import is_count, require, require_choice
 
-OWN_RECIPE = "paper-small"  # the paper's own
+PAPERS_RECIPE = "paper-small"  # the paper's own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class TextPreset:
     @property
     def is_the_papers(self) -> bool:
         """Whether the models have the paper's own size and training."""
-        return self.recipe == OWN_RECIPE
+        return self.recipe == PAPERS_RECIPE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class FinetunePreset:
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """How much of everything."""
+    """Seeds, steps and sizes of a reproduction."""
 
     name: str
     seeds: int  # of the paper's own tables
@@ -143,7 +143,7 @@ PRESETS = {
     "paper": Preset(
         name="paper",
         **{**SYNTHETIC, "seeds": 30, "long_seeds": 30, "map_size": 20_000},
-        text=TextPreset(recipe=OWN_RECIPE, corpora=("wikitext-103", "openwebtext")),
+        text=TextPreset(recipe=PAPERS_RECIPE, corpora=("wikitext-103", "openwebtext")),
         finetune=FinetunePreset(steps=2000, batch_size=8, max_len=1024, held_out=131_072),
     ),
 }

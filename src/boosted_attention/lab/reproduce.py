@@ -1,4 +1,4 @@
-"""One command's worth of work: do the trials of experiments, collect the tables, judge the claims, write it all down.
+"""Reproduction: do the trials of experiments, collect the tables, judge the claims, write the files.
 
 OUT/trials/        one directory per trial
 OUT/results.json   every trial's configuration and result, the same bytes for the same work
@@ -122,7 +122,7 @@ def prepare_texts(preset: Preset, earlier: Outcome, settings: Settings, console:
             record["label"]
             for record in earlier.records.values()
             if record["trial"]["config"].get("data", {}).get("corpus") == corpus
-            and record["result"]["data"] != tokens.fingerprint
+            and data_of(record["result"]) not in (None, tokens.fingerprint)
         ]
         require(
             not others,
@@ -130,8 +130,14 @@ def prepare_texts(preset: Preset, earlier: Outcome, settings: Settings, console:
         )
 
 
+def data_of(result: dict[str, Any]) -> str | None:
+    """Return the fingerprint of the text behind a result; None where nothing was trained."""
+    trained = result.get("trained", result)
+    return None if trained is None else trained["data"]
+
+
 def require_enough(base: RunConfig, corpus: str, tokens: TokenData) -> None:
-    """The preset's tokens must not be the same few over and over, and the held-out splits must hold something."""
+    """Raise InputError unless the text is long enough for the preset, in all its splits."""
     training, length = base.training, base.model.max_len
     batches = Batches(
         tokens.splits["train"],

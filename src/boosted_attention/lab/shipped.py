@@ -6,11 +6,20 @@ intervals say in words.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from boosted_attention.lab.experiments import finetune
 from boosted_attention.lab.experiments.language import controls, main, normalization
-from boosted_attention.lab.experiments.language._shared import BOOSTED, FAIR, STANDARD, Relative, located, short
+from boosted_attention.lab.experiments.language._shared import (
+    BOOSTED,
+    FAIR,
+    STANDARD,
+    Relative,
+    located,
+    row_label,
+    short,
+)
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Table, interval, render, without_bars
 from boosted_attention.lab.presets import Preset
@@ -63,7 +72,10 @@ def section(place: Path) -> str:
     ]
     for corpus in preset.text.corpora:
         against = {rival: known(table, located(preset, corpus, r.quantity)) for rival, r in compared.items()}
-        lines += [row(label, table.rows[label], against.get(arm)) for label, arm in rows_on(preset, corpus, table)]
+        lines += [
+            row(label, table.rows[label], against.get(arm))
+            for label, arm in rows_on(preset, corpus, table, [*compared, BOOSTED])
+        ]
         post = found.tables.get(normalization.EXPERIMENT.name)
         if post is not None:
             lines += post_rows(preset, corpus, post)
@@ -91,19 +103,16 @@ def known(table: Table, quantity: Quantity) -> Estimate | None:
     return table.quantities.get(quantity)
 
 
-def rows_on(preset: Preset, corpus: str, table: Table) -> list[tuple[str, str]]:
-    """(label, arm) of every row of a table that is about a corpus."""
-    if len(preset.text.corpora) == 1:
-        return [(label, label) for label in table.rows]
-    ending = f" | {short(preset, corpus)}"
-    return [(label, label.removesuffix(ending)) for label in table.rows if label.endswith(ending)]
+def rows_on(preset: Preset, corpus: str, table: Table, arms: Iterable[str]) -> list[tuple[str, str]]:
+    """(label, arm) of those arms that a table has on a corpus, in the table's order."""
+    labels = {row_label(preset, corpus, arm): arm for arm in arms}
+    return [(label, labels[label]) for label in table.rows if label in labels]
 
 
 def post_rows(preset: Preset, corpus: str, table: Table) -> list[str]:
     """The rows of models under Post-LN."""
     against = {normalization.POST[STANDARD]: known(table, located(preset, corpus, normalization.BOOSTED_POST.quantity))}
-    post = set(normalization.POST.values())
-    rows = [(label, arm) for label, arm in rows_on(preset, corpus, table) if arm in post]
+    rows = rows_on(preset, corpus, table, normalization.POST.values())
     return [row(label, table.rows[label], against.get(arm)) for label, arm in rows]
 
 

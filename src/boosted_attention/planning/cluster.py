@@ -78,7 +78,8 @@ class PlannedModel:
     @cached_property
     def memories(self) -> tuple[TrainingMemory, TrainingMemory]:
         """What one row and two rows need: activations are linear in the rows."""
-        one, two = (estimate_memory(self.model, rows, precision=self.dtype) for rows in (1, 2))
+        how = {"precision": self.dtype, "optimizer": self.recipe.training.optimizer}
+        one, two = (estimate_memory(self.model, rows, **how) for rows in (1, 2))
         return one, two
 
     @property
@@ -103,7 +104,7 @@ class PlannedModel:
         return sum(p.numel() for p in block.parameters()) * self.weights // self.model.num_params()
 
     def training_flops(self, recomputed: bool = False) -> float:
-        """Forward, twice that backward, and the blocks once more where their activations are not kept."""
+        """FLOPs of the whole training: forward, twice that backward, blocks once more where they are recomputed."""
         again = self.model.flops() - self.model.flops_by_part()["head"] if recomputed else 0
         return (3.0 * self.model.flops() + again) * self.tokens
 
@@ -115,7 +116,7 @@ class PlannedModel:
         return whole / self.cluster.devices + 2 * self.largest_block + 2 * self.outside_blocks
 
     def activations(self, rows: int, recomputed: bool) -> float:
-        """Bytes at the end of the forward pass, or where a block is recomputed, whichever has more of them."""
+        """Peak bytes of activations: at the end of the forward pass, or where a block is recomputed."""
         names = ("activations", "between_blocks", "largest_block")
         one, two = ([getattr(m, name) for name in names] for m in self.memories)
         kept, between, block = (a + (b - a) * (rows - 1) for a, b in zip(one, two, strict=True))
@@ -123,7 +124,7 @@ class PlannedModel:
         return between + max(block, logits) if recomputed else kept + logits
 
     def activations_per_row(self, recomputed: bool) -> float:
-        """Of many rows."""
+        """Bytes of activations that each further row adds."""
         return (self.activations(2000, recomputed) - self.activations(1000, recomputed)) / 1000
 
     def largest_micro_batch(self, kind: str, recomputed: bool) -> int:

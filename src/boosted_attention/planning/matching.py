@@ -49,7 +49,7 @@ def match_cost(model: LanguageModelConfig, target: float, cost: Cost, what: str)
 
 
 def nearest_width(base: LanguageModelConfig, target: float, cost: Cost) -> LanguageModelConfig:
-    """By bisection over multiples of n_heads."""
+    """Find the width of nearest cost, by bisection over multiples of n_heads."""
 
     def width(units: int) -> LanguageModelConfig:
         return replace(base, d_model=units * base.n_heads)
@@ -64,7 +64,7 @@ def nearest_width(base: LanguageModelConfig, target: float, cost: Cost) -> Langu
 
 
 def adjust_ffn(base: LanguageModelConfig, target: float, cost: Cost) -> LanguageModelConfig:
-    """The cost is linear in the hidden width of the feed-forward network."""
+    """Adjust the feed-forward network, in whose hidden width the cost is linear."""
     here = cost(base)
     per_unit = cost(with_ffn(base, base.d_ffn + 1)) - here
     return with_ffn(base, max(1, base.d_ffn + round((target - here) / per_unit)))

@@ -66,12 +66,12 @@ def write_report(out: Path, command: Command) -> Path:
         out: the folder, which the file is written into.
         command: gives the command that computes an experiment with a preset.
     """
-    require(out.is_dir(), f"{out} is not a folder of results; reproduce with out={out} makes one")
+    require(out.is_dir(), f"{out} is not a folder of results; reproduce makes one")
     preset = stored_preset(out)
     found = reread(preset, out)
     require(not found.outcome.remarks, "; ".join(found.outcome.remarks[:1]))
-    require(bool(found.tables), f"{out} holds no complete experiment; reproduce with out={out} makes some")
-    require_folder(out, [NAME], option="")
+    require(bool(found.tables), f"{out} holds no complete experiment; reproduce makes some")
+    require_folder(out, [NAME], option="out")
     path = out / NAME
     write_atomically(path, report_page(found, preset, command))
     return path

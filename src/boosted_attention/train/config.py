@@ -18,7 +18,7 @@ LONGEST_WARMUP = 1500
 @documented
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """AdamW with linear warm-up and cosine decay to zero; the defaults are the ``mini`` recipe's.
+    """How a model is trained, with linear warm-up and cosine decay to zero; the defaults are the ``mini`` recipe's.
 
     Every option below is a keyword argument, and an option of ``boosted-attention train``.
     """
@@ -33,6 +33,8 @@ class TrainingConfig:
     """Micro-batches per update; a divisor of the batch size."""
     layout: str = "windows"
     """Training rows: windows (every position predicts) or rows (the paper's: one prediction less per row)."""
+    optimizer: str = "adamw"
+    """Optimizer by name: adamw."""
     lr: float = 1e-3
     """Highest learning rate."""
     warmup: int | None = None
@@ -42,7 +44,7 @@ class TrainingConfig:
     weight_decay: float = 0.01
     """Weight decay, on all parameters."""
     beta2: float = 0.999
-    """AdamW's second decay rate; the first is 0.9."""
+    """Second decay rate of adamw."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 for no clipping."""
     eval_every: int = 200

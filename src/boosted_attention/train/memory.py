@@ -53,6 +53,7 @@ def estimate_memory(
     length: int | None = None,
     *,
     precision: torch.dtype = torch.float32,
+    optimizer: str = "adamw",
 ) -> TrainingMemory:
     """Count the bytes of one training step, and of decoding, without allocating them.
 
@@ -61,13 +62,14 @@ def estimate_memory(
         batch_size: rows of the step.
         length: tokens per row; the model's max_len by default.
         precision: float32 or float64; bfloat16 means autocast, with weights and optimizer in float32.
+        optimizer: name of the optimizer, as in ``TrainingConfig``.
     """
     length = length or config.max_len
     half = precision == torch.bfloat16
     with fake_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
         model = built_in(torch.float32 if half else precision, config)
         weights = sum(size(p) for p in model.parameters())
-        optimizer = state_bytes(model.named_parameters())
+        of_optimizer = state_bytes(model.named_parameters(), optimizer)
         own = {storage_key(p) for p in model.parameters()}
         ids = torch.zeros(batch_size, length, dtype=torch.long)
         kept: dict[int, Tensor] = {}  # by storage: what is saved twice is held once
@@ -105,7 +107,7 @@ def estimate_memory(
     return TrainingMemory(
         weights=weights,
         gradients=weights,
-        optimizer=optimizer,
+        optimizer=of_optimizer,
         activations=everything,
         between_blocks=everything - sum(of_blocks) + inputs,
         largest_block=max(of_blocks),

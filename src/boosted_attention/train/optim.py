@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.parallel import ALONE, Parallel
+from boosted_attention.validation import require_choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,6 @@ ADAMW = UpdateRule(
 
 # The rule of each parameter, by its name and shape.
 OPTIMIZERS: dict[str, Callable[[str, Tensor], UpdateRule]] = {"adamw": lambda name, p: ADAMW}
-DEFAULT = "adamw"
 
 
 class TrainingOptimizer:
@@ -54,12 +54,12 @@ class TrainingOptimizer:
     Args:
         training: the configuration with the optimizer's settings.
         parameters: what is trained, by name; frozen parameters are left out by the caller.
-        kind: a name from OPTIMIZERS.
     """
 
-    def __init__(self, training: TrainingConfig, parameters: Mapping[str, nn.Parameter], kind: str = DEFAULT):
+    def __init__(self, training: TrainingConfig, parameters: Mapping[str, nn.Parameter]):
         self.parameters = dict(parameters)
-        self.rules = {name: OPTIMIZERS[kind](name, p) for name, p in parameters.items()}
+        require_choice("optimizer", training.optimizer, OPTIMIZERS)
+        self.rules = {name: OPTIMIZERS[training.optimizer](name, p) for name, p in parameters.items()}
         self.compiled = training.compile
         self.optimizers: dict[UpdateRule, torch.optim.Optimizer] = {}
         for rule in dict.fromkeys(self.rules.values()):
@@ -105,7 +105,7 @@ class TrainingOptimizer:
             self.optimizers[rule].state[p] = {**counts, **moments}
 
 
-def state_bytes(parameters: Iterable[tuple[str, Tensor]], kind: str = DEFAULT) -> int:
+def state_bytes(parameters: Iterable[tuple[str, Tensor]], kind: str) -> int:
     """Return the bytes that an optimizer keeps beside these parameters.
 
     Args:

@@ -21,7 +21,7 @@ def count_trial(value, log):
     return Trial(work="test.count", config={"value": value, "log": str(log)}, label=f"count {value}")
 
 
-def test_finished_runs_are_never_repeated(tmp_path):
+def test_finished_trials_are_never_repeated(tmp_path):
     trials = [count_trial(i, tmp_path / "log") for i in (1, 2, 3, 2)]
     for _ in range(2):
         outcome = execute(trials, tmp_path, workers=2)

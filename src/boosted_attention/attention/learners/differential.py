@@ -124,7 +124,8 @@ class DifferentialAttention(AttentionLayer, learner="differential"):
 
     x (B, T, d_model) -> (B, T, d_model). ``n_heads`` is the baseline's number of heads, which form n_heads / 2 pairs.
     ``learner="differential-v2"`` is the paper's second version, A_even V - sigmoid(x W_lambda) * A_odd V.
-    Reference: Ye et al., "Differential Transformer", ICLR 2025, and its second version, 2026.
+    Reference: Ye et al., "Differential Transformer", ICLR 2025, https://arxiv.org/abs/2410.05258, and its second
+    version, 2026.
     """
 
 

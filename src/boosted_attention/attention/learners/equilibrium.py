@@ -157,7 +157,7 @@ class EquilibriumAttention(AttentionLayer, learner="equilibrium"):
     ``extra`` holds ``steps`` and ``converged`` per row, (B, T). A row that reached ``max_steps`` first returns its last
     state, and its gradient is that of the linearisation there. First derivatives only: the Jacobian in the solve is a
     constant of the graph, so second derivatives would miss a part.
-    Reference: Bai et al., "Deep Equilibrium Models", NeurIPS 2019.
+    Reference: Bai et al., "Deep Equilibrium Models", NeurIPS 2019, https://arxiv.org/abs/1909.01377
     """
 
     if TYPE_CHECKING:  # options of the learner's own are known at run time

@@ -108,7 +108,7 @@ class HopfieldAttention(AttentionLayer, learner="hopfield"):
 
     x (B, T, d_model) -> (B, T, d_model). The trace's ``extra`` holds ``steps`` and ``converged`` per row, (B, T); its
     ``weights`` are those of the last step taken.
-    Reference: Ramsauer et al., "Hopfield Networks is All You Need", ICLR 2021.
+    Reference: Ramsauer et al., "Hopfield Networks is All You Need", ICLR 2021, https://arxiv.org/abs/2008.02217
     """
 
     if TYPE_CHECKING:  # options of the learner's own are known at run time

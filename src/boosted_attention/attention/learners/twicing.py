@@ -6,7 +6,8 @@ With a cache, past positions need their u_j = v_j - (A V)_j, one more tensor. A 
 no cross-attention form. In training each pass draws its own dropout mask: one shared mask would bias the diagonal terms
 of A^2.
 
-Reference: Abdullaev and Nguyen, "Transformer Meets Twicing", ICLR 2025; Tukey, "Exploratory Data Analysis", 1977.
+Reference: Abdullaev and Nguyen, "Transformer Meets Twicing", ICLR 2025, https://arxiv.org/abs/2503.00687;
+Tukey, "Exploratory Data Analysis", 1977.
 """
 
 from torch import Tensor
@@ -40,7 +41,7 @@ class TwicingAttention(AttentionLayer, learner="twicing"):
     """Twicing attention, (2A - A^2) V and an output projection: no parameters beyond standard attention's.
 
     x (B, T, d_model) -> (B, T, d_model). Refuses ``memory``.
-    Reference: Abdullaev and Nguyen, "Transformer Meets Twicing", ICLR 2025.
+    Reference: Abdullaev and Nguyen, "Transformer Meets Twicing", ICLR 2025, https://arxiv.org/abs/2503.00687
     """
 
 

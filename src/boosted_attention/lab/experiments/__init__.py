@@ -32,5 +32,5 @@ DEFAULT = tuple(name for name, e in EXPERIMENTS.items() if e.by_default)  # what
 
 def experiment(name: str) -> Experiment:
     """An experiment by name."""
-    require_choice("experiment", name, EXPERIMENTS)
+    require_choice("experiments", name, EXPERIMENTS)
     return EXPERIMENTS[name]

@@ -23,7 +23,7 @@ OVER = {rival: Quantity(f"loss, boosted - {rival}") for rival in (RANDOM_START, 
 
 
 def arms(preset: Preset) -> dict[str, Mapping[str, Any]]:
-    """Ways to train it; the last layers are a third of them.
+    """Ways to train the model, with their options; the last layers are a third of all.
 
     Whole matrices get 3e-5, a usual rate; factors of low rank 3e-4, whose product then moves by about as much a step.
     """

@@ -85,7 +85,7 @@ def judge(claim: Claim, tables: Mapping[str, Table]) -> Judged:
         KeyError: the table has neither the claim's quantity nor a reason why it is missing.
     """
     table = tables.get(claim.experiment)
-    if table is None or claim.quantity in table.missing:
+    if table is None or claim.quantity in table.missing or claim.given in table.missing:
         return Judged(claim=claim, ours=None, verdict=NOT_RUN)
     scale = None if claim.quantity in table.at_full_size else table.scale
     ours = table.quantities[claim.quantity]

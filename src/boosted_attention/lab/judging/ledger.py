@@ -53,7 +53,7 @@ def scale(judged: Judged) -> str:
 
 
 def as_terminal(ledger: Sequence[Judged]) -> RichTable:
-    """Numbers below their sentence: side by side they leave none of 80 columns for it."""
+    """The ledger as a table; numbers stand below the sentence, so that 80 columns hold both."""
     table = RichTable(title=counts(ledger), box=box.SIMPLE_HEAD)
     table.add_column("section")
     table.add_column("claim, with 95 % intervals", ratio=1)

@@ -76,15 +76,18 @@ class Display:
     def left(self) -> str:
         """Time left, from the work done so far against what was expected."""
         total = sum(self.expected.values())
-        done = self.done_seconds + sum(self.expected[key] * part for key, part in self.fractions.items())
+        done = self._done()
         if done <= 0:
             return "?"
         return clock((time.monotonic() - self.started) * (total - done) / done)
+
+    def _done(self) -> float:
+        """Expected seconds of the work that is done."""
+        return self.done_seconds + sum(self.expected[key] * part for key, part in self.fractions.items())
 
     def _update(self) -> None:
         if self.bars is None:
             return
         note = f"{self.finished}/{self.total}" + (f", {self.failed} failed" if self.failed else "")
-        done = self.done_seconds + sum(self.expected[key] * part for key, part in self.fractions.items())
-        fraction = done / max(sum(self.expected.values()), 1e-9)
+        fraction = self._done() / max(sum(self.expected.values()), 1e-9)
         self.bars.update(self.overall, completed=fraction, note=f"{note}, {self.left()} left")

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
+from boosted_attention.compat import COMPILER
 from boosted_attention.files import write_atomically, write_json
 from boosted_attention.lab.trials.display import Display
 from boosted_attention.lab.trials.store import FOLDER, Outcome, read_record, set_aside, write_record
@@ -67,7 +68,7 @@ def execute(
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where trials lie and what all of them are told."""
+    """Folders and settings that all trials share."""
 
     directory: Path  # of all trials
     shared: Path
@@ -186,7 +187,7 @@ class LocalExecutor:
     def __init__(self, trials: Sequence[Trial]) -> None:
         self.context = multiprocessing.get_context("forkserver")
         works = {WORKS[trial.work].perform.__module__ for trial in trials}
-        self.context.set_forkserver_preload([*sorted(works), __name__, "torch._dynamo"])  # an optimizer's first step
+        self.context.set_forkserver_preload([*sorted(works), __name__, COMPILER])
 
     def start(self, job: Job) -> LocalProcess:
         receiver, sender = self.context.Pipe(duplex=False)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from boosted_attention import __version__
-from boosted_attention.files import write_json
+from boosted_attention.files import free_name, write_json
 from boosted_attention.lab.trials.trial import Trial, canonical
 from boosted_attention.validation import InputError, require, shortened
 
 FOLDER = "trials"  # below OUT
-OLD_FOLDER = "runs"  # where version 0.1.0 and earlier kept results, under names of modules
+OLD_FOLDER = "runs"  # where results lay while trials were named after modules
 RECORD = {"trial": dict, "label": str, "seconds": float, "versions": dict, "sha256": str}  # beside result and commit
 
 
@@ -86,22 +86,27 @@ def stored(trials: Sequence[Trial], out: Path) -> Outcome:
 def require_layout(out: Path) -> None:
     """Raise InputError for a folder whose results lie where nothing reads them any more."""
     require(
-        not (out / OLD_FOLDER).is_dir(),
+        not any(is_of_old_layout(path) for path in (out / OLD_FOLDER).glob("*/config.json")),
         f"out={str(out)!r} holds results of an older layout ({OLD_FOLDER}/), which this version does not read; "
         "use another folder, or the version that made them",
     )
 
 
+def is_of_old_layout(path: Path) -> bool:
+    """Return whether a config.json is of a trial named after a module, as "module:function"."""
+    try:
+        return ":" in json.loads(path.read_text(encoding="utf-8"))["work"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def set_aside(directory: Path, trial: Trial) -> None:
     """Keep a result that does not serve, under another name, with the training behind it."""
     path = directory / trial.key / "result.json"
-    number = 1
-    while (kept := path.with_name(f"result.old-{number}.json")).exists():
-        number += 1
-    path.rename(kept)
+    path.rename(free_name(path))
     training = path.with_name("training")
     if training.exists():  # or the new result would be the old weights again
-        training.rename(path.with_name(f"training.old-{number}"))
+        training.rename(free_name(training))
 
 
 def require_one_torch(outcome: Outcome, out: Path) -> None:

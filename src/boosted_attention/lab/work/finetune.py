@@ -28,7 +28,6 @@ from boosted_attention.train.trainer import Trainer
 from boosted_attention.validation import require
 
 TINY = {"name": "a tiny random Llama", "weights": ""}  # unless another is named
-Config = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,10 @@ from boosted_attention.analysis.examine import Analysis, examine
 from boosted_attention.analysis.importance import most_important
 from boosted_attention.analysis.survey import draw_rows
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
-from boosted_attention.files import write_json
+from boosted_attention.files import free_name, write_json
 from boosted_attention.lab.trials.store import versions
 from boosted_attention.lab.trials.trial import Context, Finished, Settings, work
+from boosted_attention.lab.work.timing import StepRatios
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.progress import Progress
 from boosted_attention.records import from_json, to_json
@@ -88,7 +89,7 @@ class TimeMatched:
 
 
 class Reporter(Unwatched):
-    """Tells a trial's progress from the trainer's steps."""
+    """Reports the trainer's steps as a trial's progress."""
 
     def __init__(self, progress: Progress):
         self.progress = progress
@@ -165,10 +166,7 @@ def start_anew_with_another_torch(place: Path) -> None:
     now = {"torch": versions()["torch"]}
     stamp = place / "versions.json"
     if stamp.exists() and json.loads(stamp.read_text(encoding="utf-8")) != now:
-        number = 1
-        while (kept := place.with_name(f"training.old-{number}")).exists():
-            number += 1
-        place.rename(kept)
+        place.rename(free_name(place))
     place.mkdir(parents=True, exist_ok=True)
     write_json(stamp, now)
 
@@ -179,7 +177,7 @@ def train_time_matched(context: Context, *, model: Config, training: Config, dat
 
     Nothing is trained where no width is near, as with models so small that a step's time hardly depends on the width.
     """
-    ratios = context.earlier[0].result["measured"]
+    ratios = from_json(StepRatios, context.earlier[0].result).measured
     widths = {int(label): ratio for label, ratio in ratios.items() if label.isdigit()}
     width = min(widths, key=lambda d: abs(widths[d] - 1))
     trained = None

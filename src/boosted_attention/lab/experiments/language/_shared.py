@@ -151,8 +151,13 @@ def short(preset: Preset, corpus: str) -> str:
 
 
 def tag(preset: Preset, corpus: str) -> str:
-    """What is put behind a label where there are several corpora."""
+    """What labels end in: " | corpus" where there are several corpora, nothing otherwise."""
     return f" | {short(preset, corpus)}" if len(preset.text.corpora) > 1 else ""
+
+
+def row_label(preset: Preset, corpus: str, arm: str) -> str:
+    """The row of an arm on a corpus."""
+    return f"{arm}{tag(preset, corpus)}"
 
 
 def is_first(preset: Preset, corpus: str) -> bool:
@@ -168,7 +173,7 @@ def located(preset: Preset, corpus: str, quantity: Quantity) -> Quantity:
 
 
 def stands_for(preset: Preset) -> dict[str, str]:
-    """Which of the paper's corpora each of ours is compared with: itself, or one that is not there."""
+    """The paper's corpus that each of ours is compared with: itself, or one that is not there."""
     own = {corpus: corpus for corpus in preset.text.corpora if corpus in THE_PAPERS}
     if preset.text.is_the_papers or own:
         return own
@@ -208,7 +213,7 @@ def add_arms(
             count(one.parameters / 1e6),
             count(one.flops_per_token / 1e6),
         ]
-        table.add_row(f"{name}{tag(preset, corpus)}", cells)
+        table.add_row(row_label(preset, corpus, name), cells)
         if quantity is not None and is_first(preset, corpus):
             table.quantities[quantity] = own
 

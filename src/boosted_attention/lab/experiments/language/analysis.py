@@ -262,15 +262,27 @@ def collect(preset: Preset, results: Results) -> Table:
             f"{short(preset, corpus)}: {one.sequences} test sequences of {one.length} tokens, data {one.data}."
             f" Layers whose correction is missed, the interval over sequences above zero: {picked}."
         )
-    for quantity in (made.quantity for made in CLAIMS):
-        if quantity not in table.quantities:
-            table.missing[quantity] = f"a model with {n_layers} layers on this text does not have it"
+    name_missing(table, n_layers)
     table.notes.append(
         "Entropies in nats over all query positions; ratios in percent of the standard model's layer. Hull distances "
         "at the paper's positions (up to 64 visible values) unless said otherwise. Importance is the loss without the "
         "layer's correction minus the loss with it. The paper's averages are of one model."
     )
     return table
+
+
+def name_missing(table: Table, n_layers: int) -> None:
+    """Say why a table lacks what only other models have."""
+    fewer = {quantity for (_, layer), quantity in BY_LAYER.items() if layer >= n_layers}
+    table.missing |= dict.fromkeys(fewer, f"the model has {n_layers} layers")
+    if n_layers == 1:
+        table.missing[LAYER_1_SPREAD] = "the model has one layer"
+    for quantity, why in (
+        (FARTHER, "no position sees more values than a head has dimensions"),
+        *((quantity, "the model has too few layers, or one of the two does not vary") for quantity in RELATED),
+    ):
+        if quantity not in table.quantities:
+            table.missing[quantity] = why
 
 
 def row_cells(preset: Preset, found: Found, name: str, measure: Measure, n_layers: int) -> list[Cell | None]:
@@ -427,14 +439,14 @@ CLAIMS = [
     size(
         "entropy-layer-1-round-0",
         BY_LAYER[RATIO_0, 1],
-        "In layer 1 round 0 is 27 % more diffuse.",
+        f"In layer 1 round 0 is {PAPER.entropy_ratio_round_0[1]:.0f} % more diffuse.",
         margin=5.0,
         paper=f"{PAPER.entropy_ratio_round_0[1]:+.0f} %",
     ),
     size(
         "entropy-layer-1-round-1",
         BY_LAYER[RATIO_1, 1],
-        "In layer 1 round 1 is 45 % less diffuse.",
+        f"In layer 1 round 1 is {-(PAPER.entropy_ratio_round_1[1] or 0):.0f} % less diffuse.",
         margin=5.0,
         paper=f"{PAPER.entropy_ratio_round_1[1]:+.0f} %",
     ),

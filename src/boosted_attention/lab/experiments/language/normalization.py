@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from boosted_attention.lab.experiment import Experiment, Kind, Results
 from boosted_attention.lab.experiments.language._shared import (
     BOOSTED,
@@ -18,7 +20,7 @@ from boosted_attention.lab.experiments.language._shared import (
     training_trials,
 )
 from boosted_attention.lab.experiments.language._trials import Arm
-from boosted_attention.lab.experiments.language.main import PAPER_REDUCTION
+from boosted_attention.lab.experiments.language.main import PAPER as MAIN
 from boosted_attention.lab.judging.claim import claim
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Table
@@ -31,10 +33,20 @@ ARMS = (STANDARD, FAIR, BOOSTED)
 POST = {arm: f"{arm}, post" for arm in ARMS}
 PAPER = {STANDARD: 77.2, FAIR: 71.8, BOOSTED: 84.6}  # under Post-LN, on WikiText-103
 PERPLEXITY = {arm: Quantity(f"perplexity, {POST[arm]}", PAPER[arm]) for arm in ARMS}
-BOOSTED_PRE = relative(BOOSTED, STANDARD, PAPER_REDUCTION[WIKITEXT], "boosted - standard, pre")
-BOOSTED_POST = relative(POST[BOOSTED], POST[STANDARD], 9.6, "boosted - standard, post")
-FAIR_PRE = relative(FAIR, STANDARD, -4.4, "param-fair - standard, pre")
-FAIR_POST = relative(POST[FAIR], POST[STANDARD], -7.0, "param-fair - standard, post")
+
+
+def percent_over_standard(arm: str, paper: Mapping[str, float]) -> float:
+    """What the paper's perplexities say of an arm against standard, in percent."""
+    return round(100 * (paper[arm] / paper[STANDARD] - 1), 1)
+
+
+PRE = MAIN[WIKITEXT]
+BOOSTED_PRE = relative(BOOSTED, STANDARD, percent_over_standard(BOOSTED, PRE), "boosted - standard, pre")
+BOOSTED_POST = relative(
+    POST[BOOSTED], POST[STANDARD], percent_over_standard(BOOSTED, PAPER), "boosted - standard, post"
+)
+FAIR_PRE = relative(FAIR, STANDARD, percent_over_standard(FAIR, PRE), "param-fair - standard, pre")
+FAIR_POST = relative(POST[FAIR], POST[STANDARD], percent_over_standard(FAIR, PAPER), "param-fair - standard, post")
 RELATIVES = (BOOSTED_PRE, BOOSTED_POST, FAIR_PRE, FAIR_POST)
 
 

@@ -11,8 +11,8 @@ from boosted_attention.lab.experiments.language._shared import (
     describe_scale,
     perplexity,
     read,
+    row_label,
     short,
-    tag,
     text_table,
     training_trials,
 )
@@ -20,6 +20,8 @@ from boosted_attention.lab.experiments.language._trials import Arm, timing_trial
 from boosted_attention.lab.judging.table import Cell, Table, exactly, over_seeds
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.lab.work.timing import StepRatios
+from boosted_attention.records import from_json
 
 TITLE = "Perplexity against compute and time"
 FLOPS, STEP_TIME = "training FLOPs (1e12)", "step time (standard = 1)"
@@ -51,7 +53,7 @@ def trials(preset: Preset) -> list[Trial]:
 
 
 def dominated(points: dict[str, tuple[float, float]]) -> dict[str, list[str]]:
-    """Who has less of both, for each (cost, perplexity)."""
+    """For each model, those that cost no more and have a lower perplexity."""
     return {
         name: [
             other
@@ -64,7 +66,7 @@ def dominated(points: dict[str, tuple[float, float]]) -> dict[str, list[str]]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset, ["test perplexity", FLOPS, STEP_TIME])
-    ratios = results(timings(preset))["measured"]
+    ratios = from_json(StepRatios, results(timings(preset))).measured
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, arms(preset))
         by_flops, by_time = {}, {}
@@ -73,7 +75,7 @@ def collect(preset: Preset, results: Results) -> Table:
             flops = 3 * one.flops_per_token * one.tokens / 1e12
             ours = over_seeds(perplexity(by_seed))
             cells = [Cell(ours), Cell(exactly(flops)), Cell(exactly(ratios[name]))]
-            table.add_row(f"{name}{tag(preset, corpus)}", cells)
+            table.add_row(row_label(preset, corpus, name), cells)
             by_flops[name], by_time[name] = (flops, ours.mean), (ratios[name], ours.mean)
         for what, points in (("FLOPs", by_flops), ("step time", by_time)):
             beaten = {name: by for name, by in dominated(points).items() if by}
@@ -91,7 +93,7 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
         for heading in (FLOPS, STEP_TIME):
             column, series = table.columns.index(heading), []
             for arm in arms(preset):
-                cells = table.rows[f"{arm}{tag(preset, corpus)}"]
+                cells = table.rows[row_label(preset, corpus, arm)]
                 perplexity, cost = cells[0], cells[column]
                 assert perplexity is not None
                 assert cost is not None

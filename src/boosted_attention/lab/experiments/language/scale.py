@@ -104,7 +104,7 @@ def collect(preset: Preset, results: Results) -> Table:
 
 
 def slope(x: list[float], y: list[float]) -> float:
-    """Of the least-squares line."""
+    """Slope of the least-squares line."""
     return float(np.polyfit(x, y, 1)[0])
 
 

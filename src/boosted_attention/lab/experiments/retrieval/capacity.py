@@ -19,7 +19,7 @@ from boosted_attention.lab.experiments.retrieval._shared import (
     trained_models,
     training_trial,
 )
-from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.claim import Claim, claim
 from boosted_attention.lab.judging.quantity import Quantity, difference
 from boosted_attention.lab.judging.table import BySeed, Paired, Table, cell, exactly, over_seeds
 from boosted_attention.lab.judging.verdicts import above, below, number
@@ -107,7 +107,7 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
     )
 
 
-def of_one_size(size: tuple[int, int]) -> list:
+def of_one_size(size: tuple[int, int]) -> list[Claim]:
     k = size[1]
     return [
         claim(
@@ -137,7 +137,7 @@ def of_one_size(size: tuple[int, int]) -> list:
     ]
 
 
-def of_one_gain(size: tuple[int, int], sigma: float) -> list:
+def of_one_gain(size: tuple[int, int], sigma: float) -> list[Claim]:
     gain, where = GAIN[size, sigma], f"{size} sigma={sigma}"
     shown = f"{gain.paper:+}"
     return [

@@ -12,7 +12,7 @@ from boosted_attention.lab.experiments.retrieval._shared import (
     trained_models,
     training_trial,
 )
-from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.claim import Claim, claim
 from boosted_attention.lab.judging.quantity import Quantity, difference
 from boosted_attention.lab.judging.table import Cell, Paired, Table, cell, over_seeds
 from boosted_attention.lab.judging.verdicts import above, equal, number
@@ -55,7 +55,7 @@ def collect(preset: Preset, results: Results) -> Table:
     return table
 
 
-def of_one_gate(gate: str) -> list:
+def of_one_gate(gate: str) -> list[Claim]:
     gain = GAIN[gate]
     return [
         claim(

@@ -19,7 +19,7 @@ from boosted_attention.lab.experiments.retrieval._shared import (
     training_trial,
     where,
 )
-from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.claim import Claim, claim
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Paired, Table, cell, exactly, over_seeds
 from boosted_attention.lab.judging.verdicts import above, equal, number
@@ -99,7 +99,7 @@ def collect(preset: Preset, results: Results) -> Table:
     return table
 
 
-def of_one_configuration(c: tuple[int, int, float]) -> list:
+def of_one_configuration(c: tuple[int, int, float]) -> list[Claim]:
     tag, at = f"{c[1]}-{c[2]}", where(c)
     one_step, converged = PAPER[ONE][c], PAPER[UNROLLED][c]
     numbers = [

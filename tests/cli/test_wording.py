@@ -9,7 +9,7 @@ import pytest
 from boosted_attention.cli.complaint import one_line
 from boosted_attention.cli.main import COMMANDS, main, reworded
 from boosted_attention.cli.wording import Wording, plain
-from tests.test_language_cli import refused
+from tests.cli.test_train import refused
 
 # Of each command: bad input that reaches the library, and the words that must be in the one line.
 BAD = {

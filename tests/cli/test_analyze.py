@@ -9,7 +9,7 @@ from boosted_attention.analysis.examine import Analysis
 from boosted_attention.cli.main import main
 from boosted_attention.records import from_json, to_json
 from boosted_attention.train.metrics import dynamics_of
-from tests.test_language_cli import TINY, refused
+from tests.cli.test_train import TINY, refused
 from tests.text import sample_text
 
 

@@ -1,0 +1,3 @@
+"""The name of the command."""
+
+PROGRAM = "boosted-attention"
