@@ -1,6 +1,8 @@
 """Documentation that is read from where it stands."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
+
+import pytest
 
 from boosted_attention.documentation import argument_texts, documented, field_texts
 
@@ -21,7 +23,6 @@ class Whole(Base):
 
     second: float = 0.5  # a half
     hidden: int = field(default=0, init=False)  # made by itself
-    says_enough: str = ""
 
 
 def test_strings_below_and_comments_behind():
@@ -30,9 +31,22 @@ def test_strings_below_and_comments_behind():
 
 
 def test_a_dataclass_gets_its_arguments():
-    assert argument_texts(Whole.__doc__) == {
-        "first": "The first one, on two lines.",
-        "second": "a half",
-        "says_enough": "says enough.",
-    }
+    assert argument_texts(Whole.__doc__) == {"first": "The first one, on two lines.", "second": "a half"}
     assert (Whole.__doc__ or "").startswith("A whole.")
+
+
+def test_a_field_without_a_text_is_refused():
+    @dataclass
+    class Untold:
+        """Nothing is said about its field."""
+
+        silent: int
+
+    with pytest.raises(AssertionError, match=r"Untold\.silent needs a string below it or a comment behind it"):
+        documented(Untold)
+
+
+def test_without_its_source_a_dataclass_keeps_its_docstring():
+    made = make_dataclass("Made", ["silent"])
+    before = made.__doc__
+    assert documented(made).__doc__ == before

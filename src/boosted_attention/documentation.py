@@ -40,12 +40,18 @@ def field_texts(kind: type) -> dict[str, str]:
     """
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
-        try:
-            source = textwrap.dedent(inspect.getsource(base))
-        except (OSError, TypeError):
-            continue
-        texts |= {**comments_behind(source), **strings_below(source)}
+        source = source_of(base)
+        if source is not None:
+            texts |= {**comments_behind(source), **strings_below(source)}
     return texts
+
+
+def source_of(kind: type) -> str | None:
+    """Return the source of a class, not indented; None where it is not at hand."""
+    try:
+        return textwrap.dedent(inspect.getsource(kind))
+    except (OSError, TypeError):
+        return None
 
 
 def strings_below(source: str) -> dict[str, str]:
@@ -70,15 +76,19 @@ T = TypeVar("T", bound=type)
 def documented(kind: T) -> T:
     """Give a dataclass an ``Args:`` list in its docstring, made of what stands at its fields.
 
+    Where the source is not at hand, as in a frozen program, the docstring stays as it is.
+
     Args:
-        kind: the dataclass; each field has a string below it, a comment behind it, or a name that says enough.
+        kind: the dataclass; each field that can be passed has a string below it or a comment behind it.
     """
+    if source_of(kind) is None:
+        return kind
     texts = field_texts(kind)
     lines = []
     for f in fields(kind):
         if f.init:
-            text = texts.get(f.name) or f"{f.name.replace('_', ' ')}."
-            lines.append(wrapped(f"{f.name}: {text}"))
+            assert f.name in texts, f"{kind.__qualname__}.{f.name} needs a string below it or a comment behind it"
+            lines.append(wrapped(f"{f.name}: {texts[f.name]}"))
     kind.__doc__ = inspect.cleandoc(kind.__doc__ or "") + "\n\nArgs:\n" + "\n".join(lines) + "\n"
     return kind
 

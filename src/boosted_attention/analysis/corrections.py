@@ -45,12 +45,12 @@ class Example:
 class Corrections:
     """Gains of one model over another, in nats per token: the other's loss minus its own."""
 
-    tokens: int
-    gain: Interval  # over sequences
-    share_better: float
-    quantiles: dict[str, float]  # of the gain over tokens
-    gains: list[Example]  # the largest, one per sequence
-    losses: list[Example]
+    tokens: int  # Number of tokens compared.
+    gain: Interval  # Mean gain in nats per token, with its interval over sequences.
+    share_better: float  # Share of tokens that the model predicts better than the other.
+    quantiles: dict[str, float]  # Quantiles of the gain over tokens, by level such as "0.05".
+    gains: list[Example]  # Examples with the largest gains, one per sequence.
+    losses: list[Example]  # Examples with the largest losses, one per sequence.
 
 
 @torch.no_grad()

@@ -26,11 +26,11 @@ PROBE_LENGTH = 128  # tokens that ``dynamics_probe`` reads of each row
 class RoundDynamics:
     """Averages over tokens of one round in one layer."""
 
-    layer: int
-    round: int
-    left: float  # ||x - F_m|| / ||x||
-    cosine: float  # of the correction with the residual
-    gate: float  # 1 in round 0
+    layer: int  # Index of the layer, from 0.
+    round: int  # Index of the round, from 0.
+    left: float  # Distance left after the round, ||x - F_m|| / ||x||.
+    cosine: float  # Cosine of the correction with the residual it saw, cos(c_m, r_m).
+    gate: float  # Mean gate of the round; 1 in round 0.
 
 
 @documented
@@ -38,8 +38,8 @@ class RoundDynamics:
 class DynamicsAtStep:
     """The dynamics at one step of training."""
 
-    step: int
-    rounds: list[RoundDynamics]
+    step: int  # Updates done when the rounds were measured.
+    rounds: list[RoundDynamics]  # Dynamics of every layer and round at that step.
 
 
 class DynamicsStudy:

@@ -28,12 +28,13 @@ ENTROPY_BINS = 24
 class EntropyFinding:
     """Entropy of one round's attention in one layer."""
 
-    layer: int
-    round: int
-    mean: float
-    heads: list[float]  # mean of each
-    histogram: Distribution  # over heads and queries
-    correlation_with_gate: float | None = None  # of sharpness, token by token; None without a gate that varies
+    layer: int  # Index of the layer, from 0.
+    round: int  # Index of the round, from 0.
+    mean: float  # Mean entropy over heads and queries, in nats.
+    heads: list[float]  # Mean entropy of each head, (H,).
+    histogram: Distribution  # Distribution of the entropy over heads and queries.
+    correlation_with_gate: float | None = None
+    """Correlation of sharpness (minus the entropy) with the gate over tokens; None without a gate that varies."""
 
 
 @dataclass(frozen=True, kw_only=True)

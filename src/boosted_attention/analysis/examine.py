@@ -42,10 +42,13 @@ class Relations:
     With a handful of layers all of these are weak evidence: four points rank alike by chance once in 24 times.
     """
 
-    # Sharpness is how much less entropy round 1 has than the other model's layer, so it needs another model.
     sharpness_and_gate: float | None = field(metadata=json_key("sharpness and gate"))
+    """Correlation of sharpness with the mean gate of round 1. Sharpness is how much less entropy round 1 has than
+    the other model's layer, so it needs another model."""
     hull_distance_and_gate: float | None = field(metadata=json_key("hull distance and gate, ranks"))
+    """Rank correlation of the boosted output's mean hull distance with the mean gate of round 1."""
     importance_and_gate: float | None = field(metadata=json_key("importance and gate, ranks"))
+    """Rank correlation of the layer's importance with the mean gate of round 1."""
 
 
 @documented
@@ -53,8 +56,8 @@ class Relations:
 class Names:
     """What a model, and the one it is compared with, are called in figures and texts; "" where there is none."""
 
-    model: str
-    against: str
+    model: str  # Name of the model.
+    against: str  # Name of the model it is compared with; "" where there is none.
 
 
 @documented
@@ -62,23 +65,23 @@ class Names:
 class Analysis:
     """What the rounds of a model do. ``records.to_json`` and ``records.from_json`` store it and read it back."""
 
-    layers: list[str]  # module names of the attention layers
-    rounds: list[int]  # of each layer
-    sequences: int
-    length: int  # tokens of each sequence
-    gates: list[GateFinding]
-    entropy: EntropyComparison
-    dynamics: list[RoundDynamics]
-    specialisation: SpecialisationComparison
-    importance: Importance
-    corrections: Corrections | None  # None without a model to compare with
-    hull: HullComparison
-    explorer: Explorer | None
-    relations: Relations
-    training: list[DynamicsAtStep] | None = None  # dynamics during training, added by whoever knows the run
-    data: str | None = None  # fingerprint of the text, added likewise
-    about: dict[str, str] | None = None  # what was analysed, added likewise
-    names: Names | None = None  # added likewise
+    layers: list[str]  # Module names of the attention layers.
+    rounds: list[int]  # Number of rounds of each layer.
+    sequences: int  # Number of sequences analysed.
+    length: int  # Tokens that each sequence attends from.
+    gates: list[GateFinding]  # Gates of every layer and correction.
+    entropy: EntropyComparison  # Entropy of the attention, by layer and round.
+    dynamics: list[RoundDynamics]  # Distance to x and direction of the correction, by layer and round.
+    specialisation: SpecialisationComparison  # Kinds of keys attended to, by layer and round.
+    importance: Importance  # Change in loss without the corrections.
+    corrections: Corrections | None  # Gains over the other model, token by token; None without a model to compare with.
+    hull: HullComparison  # Distances of outputs from the hull of the values, by layer.
+    explorer: Explorer | None  # First sequence, token by token; None where it was not asked for.
+    relations: Relations  # Correlations of these quantities across layers.
+    training: list[DynamicsAtStep] | None = None  # Dynamics during training; None unless the caller adds them.
+    data: str | None = None  # Fingerprint of the text; None unless the caller adds it.
+    about: dict[str, str] | None = None  # Description of what was analysed, by heading; None unless the caller adds it.
+    names: Names | None = None  # Names of the models; None unless the caller adds them.
 
 
 def examine(

@@ -45,9 +45,9 @@ class ExploredModel:
 class Explorer:
     """A text, and what one or two models make of it."""
 
-    tokens: list[str]  # one more than is attended from: the last is only predicted
-    model: ExploredModel
-    against: ExploredModel | None
+    tokens: list[str]  # Texts of the T + 1 tokens: T are attended from, the last is only predicted.
+    model: ExploredModel  # Losses, predictions and rounds of the model.
+    against: ExploredModel | None  # Losses, predictions and rounds of the model beside it; None where there is none.
 
 
 @torch.no_grad()

@@ -36,17 +36,17 @@ class TokenGate(NamedTuple):
 class GateFinding:
     """The gate of one correction in one layer, over all sequences."""
 
-    layer: int
-    round: int
-    mean: float
-    spread: float  # standard deviation, over dimensions, of the mean gate
-    std: float  # standard deviation over positions and dimensions together
-    open: float  # share of gates above OPEN
-    histogram: Distribution
-    dimensions: list[float]  # mean gate of each
-    positions: list[float]  # mean gate at each
-    widest_tokens: list[TokenGate]
-    narrowest_tokens: list[TokenGate]
+    layer: int  # Index of the layer, from 0.
+    round: int  # Index of the correction's round, from 1.
+    mean: float  # Mean gate over positions and dimensions.
+    spread: float  # Standard deviation, over dimensions, of the mean gate.
+    std: float  # Standard deviation over positions and dimensions together.
+    open: float  # Share of gates above one half.
+    histogram: Distribution  # Distribution of the gate between 0 and 1.
+    dimensions: list[float]  # Mean gate of each dimension, (D,); (1,) for a gate that all dimensions share.
+    positions: list[float]  # Mean gate at each position, (T,).
+    widest_tokens: list[TokenGate]  # Tokens of the vocabulary with the widest mean gates, the widest first.
+    narrowest_tokens: list[TokenGate]  # Tokens of the vocabulary with the narrowest mean gates, the narrowest first.
 
 
 class GateStudy:

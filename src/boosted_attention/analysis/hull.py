@@ -47,14 +47,14 @@ OUTPUT_KINDS = (BOOSTED_OUTPUT, FIRST_ESTIMATE, TWICING, RANDOM_CORRECTION)
 class HullDistances:
     """Distances of one kind of output from the hull of the visible values, over the sampled pairs of a layer."""
 
-    n: int
-    up_to_head_dim: float  # share of pairs that see no more values than a head has dimensions
-    mean: float
-    relative: float  # mean distance relative to the output's norm
-    largest_relative: float
-    outside: float  # share of pairs outside
-    largest_gap: float  # duality gap, which certifies the distances
-    deciles: list[float]  # eleven, from the smallest distance to the largest
+    n: int  # Number of sampled (position, head) pairs.
+    up_to_head_dim: float  # Share of pairs that see no more values than a head has dimensions.
+    mean: float  # Mean distance from the hull.
+    relative: float  # Mean distance relative to the output's norm.
+    largest_relative: float  # Largest distance relative to the output's norm.
+    outside: float  # Share of pairs outside of the hull.
+    largest_gap: float  # Largest duality gap, which certifies the distances.
+    deciles: list[float]  # Deciles of the distance: eleven numbers, from the smallest distance to the largest.
 
 
 @documented
@@ -62,12 +62,11 @@ class HullDistances:
 class LayerHull:
     """Distances in one layer by kind of output (OUTPUT_KINDS): a layer of one round has its first estimate only."""
 
-    layer: int
-    head_dim: int
-    paper: dict[str, HullDistances]  # at positions that see up to MOST_VISIBLE values
-    beyond_head_dim: dict[str, HullDistances] | None = field(  # where more values than dimensions are visible
-        default=None, metadata=json_key("beyond head_dim")
-    )
+    layer: int  # Index of the layer, from 0.
+    head_dim: int  # Dimensions of a head.
+    paper: dict[str, HullDistances]  # Distances at positions that see up to 64 values, the paper's, by kind of output.
+    beyond_head_dim: dict[str, HullDistances] | None = field(default=None, metadata=json_key("beyond head_dim"))
+    """Distances where more values than dimensions are visible; None without such positions."""
 
 
 @dataclass(frozen=True, kw_only=True)

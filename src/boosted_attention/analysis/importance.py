@@ -25,7 +25,7 @@ from boosted_attention.progress import Progress
 class LayerImportance(Interval):
     """Change in loss, in nats per token, when one layer's corrections are switched off."""
 
-    layer: int
+    layer: int  # Index of the layer whose corrections are switched off, from 0.
 
 
 @documented
@@ -33,10 +33,10 @@ class LayerImportance(Interval):
 class Importance:
     """What the corrections of a model are worth; intervals are over sequences, paired."""
 
-    loss: float  # of the model as it is, in nats per token
-    all: Interval | None  # change without any correction; None for a model that has none
-    layers: list[LayerImportance]  # the layers that have corrections
-    worth_boosting: list[int]  # the layers whose whole interval is above zero
+    loss: float  # Loss of the model as it is, in nats per token.
+    all: Interval | None  # Change in loss without any correction; None for a model that has none.
+    layers: list[LayerImportance]  # Change in loss without one layer's corrections, for each layer that has any.
+    worth_boosting: list[int]  # Indices of the layers whose whole interval is above zero.
 
 
 @torch.no_grad()

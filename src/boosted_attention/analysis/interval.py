@@ -13,10 +13,10 @@ from boosted_attention.documentation import documented
 class Interval:
     """A mean with its 95 % t interval over n observations; one observation has no interval."""
 
-    mean: float
-    low: float
-    high: float
-    n: int
+    mean: float  # Mean of the observations.
+    low: float  # Lower end of the interval.
+    high: float  # Upper end of the interval.
+    n: int  # Number of observations.
 
     def shown(self, digits: int = 4) -> str:
         """The mean, followed by the interval in brackets where there is one."""

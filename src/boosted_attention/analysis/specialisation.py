@@ -33,8 +33,8 @@ class AttentionShares:
 class Specialisation:
     """Shares of all rounds of a model, beside those of uniform attention."""
 
-    uniform: dict[str, float]
-    rows: list[AttentionShares]
+    uniform: dict[str, float]  # Share that uniform attention over the visible positions gives each kind of key.
+    rows: list[AttentionShares]  # Shares of each layer and round, by kind of key.
 
 
 @dataclass(frozen=True, kw_only=True)

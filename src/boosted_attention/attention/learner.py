@@ -39,13 +39,13 @@ LEARNED_SCALE_START = 2.0  # inverse temperature at which the paper's retrieval 
 class RoundCall:
     """What one round of one forward call may use: kernel, mask, dropout, positions, cache and trace."""
 
-    index: int
-    kernel: Kernel
-    mask: Mask
-    dropout: float
-    positions: Tensor | None = None  # (T,) or (B, T), with rotary embedding only
-    cache: LayerCache | None = None
-    trace: RoundTrace | None = None
+    index: int  # Index of the round, from 0.
+    kernel: Kernel  # Kernel that computes the attention.
+    mask: Mask  # Mask of the scores, broadcast to (B, H, T, S).
+    dropout: float  # Dropout probability of the attention weights; 0 outside of training.
+    positions: Tensor | None = None  # Positions of the queries, (T,) or (B, T), with rotary embedding only.
+    cache: LayerCache | None = None  # Cache of the layer's past keys and values; None without one.
+    trace: RoundTrace | None = None  # Trace that the round writes into; None without one.
 
     def map(self, q: Tensor, k: Tensor, scale: float) -> Map:
         """Return v -> softmax(scale q k^T + mask) v, (B, H, T, dv), with this call's kernel, mask and dropout."""

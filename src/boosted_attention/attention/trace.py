@@ -55,7 +55,7 @@ class RoundTrace:
 class LayerTrace:
     """The rounds of one layer's latest forward pass."""
 
-    rounds: list[RoundTrace] = field(default_factory=list)
+    rounds: list[RoundTrace] = field(default_factory=list)  # Traces of the rounds, in order.
 
     def begin(self, n_rounds: int) -> None:
         """Forget the last forward pass."""

@@ -61,10 +61,10 @@ class DataConfig(CorpusConfig):
 class TokenData:
     """The token arrays of a corpus and the tokenizer that made them."""
 
-    folder: Path
-    manifest: dict[str, Any]
-    tokenizer: Tokenizer
-    splits: dict[str, np.ndarray]
+    folder: Path  # Folder of the token files.
+    manifest: dict[str, Any]  # Content of manifest.json: the hash and size of each split, and the tokenizer.
+    tokenizer: Tokenizer  # Tokenizer that made the tokens.
+    splits: dict[str, np.ndarray]  # Token ids (N,) of each split: train, validation and test.
 
     @property
     def fingerprint(self) -> str:

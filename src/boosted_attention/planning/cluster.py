@@ -35,10 +35,10 @@ MODES = [("ddp", False), ("ddp", True), ("fsdp", False), ("fsdp", True)]  # (how
 class Cluster:
     """The devices that train one model together."""
 
-    devices: int  # number of all devices
-    tflops: float  # sustained by one device
-    memory: float  # bytes of one device
-    per_node: int = 8  # devices of one machine
+    devices: int  # Number of all devices.
+    tflops: float  # TFLOPS that one device sustains.
+    memory: float  # Bytes of memory of one device.
+    per_node: int = 8  # Number of devices in one machine.
 
     def __post_init__(self) -> None:
         require(is_count(self.devices), f"devices={self.devices} must be at least 1")
@@ -56,11 +56,11 @@ class Cluster:
 class PlannedModel:
     """One model of a comparison, trained on as many tokens as the others."""
 
-    name: str  # what it is in the comparison
-    source: str  # the recipe or configuration it came from
-    recipe: LanguageModelRun  # model, training and data
-    tokens: int  # to train on
-    cluster: Cluster  # what it runs on
+    name: str  # Name of the model in the comparison.
+    source: str  # Recipe or configuration file that it came from.
+    recipe: LanguageModelRun  # Configuration of model, training and data.
+    tokens: int  # Number of tokens to train on.
+    cluster: Cluster  # Devices that train it.
 
     @property
     def model(self) -> LanguageModelConfig:

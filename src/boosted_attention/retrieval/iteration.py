@@ -82,12 +82,12 @@ def critical_beta(task: RetrievalTask, *, low: float = 0.5, high: float = 32.0, 
 class TemperatureMap:
     """What iterated retrieval keeps: rows are inverse temperatures, columns numbers of steps."""
 
-    identity: list[list[float]]  # accuracy with identity projections
-    default: list[list[dict[int, float]]]  # accuracy with default initialisations, by seed
-    fixed_points: list[list[int]]
-    contraction: list[float]  # by inverse temperature
-    critical_beta: float
-    bayes: float  # accuracy
+    identity: list[list[float]]  # Accuracy in percent with identity projections, (betas, steps).
+    default: list[list[dict[int, float]]]  # Accuracy in percent with default initialisations, by seed, (betas, steps).
+    fixed_points: list[list[int]]  # Number of distinct points that the patterns are carried to, (betas, steps).
+    contraction: list[float]  # Largest spectral radius of the update's Jacobian where the patterns rest, (betas,).
+    critical_beta: float  # Smallest inverse temperature at which every pattern keeps a fixed point of its own.
+    bayes: float  # Accuracy in percent of the Bayes predictor.
 
 
 def temperature_map(

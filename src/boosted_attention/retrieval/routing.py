@@ -78,11 +78,11 @@ class Routers(nn.Module):
 class RoutingResult:
     """One trained router on the test set, beside the two answers it mixes."""
 
-    routed: Score
-    one_step: Score
-    converged: Score
-    weight_on_one_step: float  # the mean gate, from 0 to 1
-    chose_one_step: float  # percent of queries whose gate is above one half
+    routed: Score  # Score of the mixed answer.
+    one_step: Score  # Score of one step of attention.
+    converged: Score  # Score of the converged iteration.
+    weight_on_one_step: float  # Mean gate, the weight on the one-step answer, from 0 to 1.
+    chose_one_step: float  # Percentage of queries whose gate is above one half.
 
 
 @torch.no_grad()

@@ -22,10 +22,10 @@ DISTANCE_QUERIES = 2048  # queries of the test set over which distances are aver
 class Baselines:
     """Scores of the predictors that need no training, on one test set; the fields are the names in PREDICTORS."""
 
-    chance: Score
-    raw: Score
-    map: Score
-    bayes: Score
+    chance: Score  # Score of the mean pattern, predicted for every query.
+    raw: Score  # Score of the query itself as the prediction.
+    map: Score  # Score of the pattern nearest to the query.
+    bayes: Score  # Score of the posterior mean.
 
 
 @documented
@@ -33,10 +33,10 @@ class Baselines:
 class RoundDistances:
     """Averages after one round of a trained model."""
 
-    to_query: float  # ||x - F_m||, which boosting on the residual would reduce
-    to_pattern: float  # ||p - F_m||, which training reduces
-    cosine: float  # of the correction with the residual the round saw
-    gate: float | None  # None in round 0
+    to_query: float  # Distance to the query, ||x - F_m||, which boosting on the residual would reduce.
+    to_pattern: float  # Distance to the pattern, ||p - F_m||, which training reduces.
+    cosine: float  # Cosine of the correction with the residual the round saw.
+    gate: float | None  # Mean gate of the round; None in round 0.
 
 
 @documented
@@ -44,7 +44,7 @@ class RoundDistances:
 class RetrievalResult(Score):
     """The score of one trained model, with the distances after each of its rounds."""
 
-    rounds: list[RoundDistances]
+    rounds: list[RoundDistances]  # Distances after each round.
 
 
 def score_baselines(task: RetrievalTask, size: int) -> Baselines:

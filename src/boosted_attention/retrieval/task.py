@@ -66,8 +66,8 @@ def draw_patterns(n_patterns: int, d: int, seed: int) -> Tensor:
 class Score:
     """Retrieval accuracy in percent, and the mean squared error per query, ||prediction - pattern||^2."""
 
-    accuracy: float
-    mse: float
+    accuracy: float  # Percentage of predictions whose nearest pattern is the right one.
+    mse: float  # Mean over queries of ||prediction - pattern||^2.
 
 
 def score(prediction: Tensor, index: Tensor, patterns: Tensor) -> Score:

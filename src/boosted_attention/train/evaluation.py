@@ -29,9 +29,9 @@ from boosted_attention.validation import is_count, require, require_choice
 class Evaluation:
     """How well a model predicts some text."""
 
-    loss: float  # nats per token
-    tokens: int  # predicted
-    bits_per_byte: float | None  # None where the text cannot be counted in bytes
+    loss: float  # Mean loss in nats per token.
+    tokens: int  # Number of predicted tokens.
+    bits_per_byte: float | None  # Loss in bits per byte of text; None where the text cannot be counted in bytes.
 
     @property
     def perplexity(self) -> float:

@@ -67,12 +67,12 @@ def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
 class TrainedRun:
     """A model with the tokenizer and configuration it was trained with."""
 
-    folder: Path
-    config: RunConfig[ModelConfig]
-    model: CausalModel
-    tokenizer: Tokenizer
-    step: int
-    fingerprint: str  # of its data
+    folder: Path  # Folder of the run.
+    config: RunConfig[ModelConfig]  # Configuration of model, training and data.
+    model: CausalModel  # Model with the weights of the checkpoint.
+    tokenizer: Tokenizer  # Tokenizer of the training text.
+    step: int  # Updates done at the checkpoint.
+    fingerprint: str  # Fingerprint of the text it was trained on.
 
     @property
     def module(self) -> nn.Module:

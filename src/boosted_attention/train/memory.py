@@ -25,14 +25,15 @@ from boosted_attention.train.optim import state_bytes
 class TrainingMemory:
     """Bytes: training holds weights, gradients, optimizer and activations; decoding holds weights and cache."""
 
-    weights: int
-    gradients: int
-    optimizer: int  # the state of the default optimizer
-    activations: int  # kept for the backward pass, beyond the weights
-    between_blocks: int  # those outside of blocks, and each block's input: kept where blocks are recomputed
-    largest_block: int  # of them, those of the largest block: held while it is recomputed
-    logits: int  # of the loss's chunk, and their gradients: held at the end of the forward pass
-    cache_of_rounds: tuple[int, ...]  # keys and values of each round in decoding, for this batch and length
+    weights: int  # Bytes of the weights.
+    gradients: int  # Bytes of the gradients.
+    optimizer: int  # Bytes of the default optimizer's state.
+    activations: int  # Bytes kept for the backward pass, beyond the weights.
+    between_blocks: int
+    """Bytes of activations outside of blocks and of each block's input, kept where blocks are recomputed."""
+    largest_block: int  # Bytes of the activations inside the largest block, held while it is recomputed.
+    logits: int  # Bytes of one chunk of logits in the loss and of their gradients, held at the end of the forward pass.
+    cache_of_rounds: tuple[int, ...]  # Bytes of each round's keys and values in decoding, for this batch and length.
 
     @property
     def cache(self) -> int:

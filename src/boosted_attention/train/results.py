@@ -62,17 +62,17 @@ class LeakageReport:
 class RunResult:
     """What came out of a run; ``result.json`` holds it."""
 
-    test: SplitScore | None  # None where the best checkpoint is damaged; ``problem`` says which file
-    best: ValidationRow | None
-    steps: int
-    tokens: int
-    seconds: float
-    parameters: int
-    trained_parameters: int
-    flops_per_token: int
-    data: str  # fingerprint of the tokens
-    probe: LeakageReport
-    problem: str | None = None
+    test: SplitScore | None  # Score on the test split; None where the best checkpoint is damaged.
+    best: ValidationRow | None  # Evaluation with the lowest validation loss; None without any evaluation.
+    steps: int  # Number of updates done.
+    tokens: int  # Number of predicted tokens trained on, repetitions included.
+    seconds: float  # Seconds of training, evaluations not counted.
+    parameters: int  # Number of parameters of the model.
+    trained_parameters: int  # Number of parameters that were trained.
+    flops_per_token: int  # FLOPs of the forward pass per token.
+    data: str  # Fingerprint of the tokens.
+    probe: LeakageReport  # Check that no logit depends on later tokens.
+    problem: str | None = None  # Reason why there is no test score, with the damaged file; None where there is one.
 
     def tested(self) -> SplitScore:
         """Return the test score; raise InputError where there is none."""

@@ -26,23 +26,23 @@ class TrainingSetup:
     """
 
     folder: Path
-    """The run's folder."""
+    """Folder of the run."""
     config: RunConfig[ModelConfig]
-    """Model, training and data."""
+    """Configuration of model, training and data."""
     data: TokenData
-    """The tokens of ``config.data``."""
+    """Tokens of ``config.data``."""
     device: str = "cpu"
-    """Where the model is trained, such as "cpu" or "cuda"."""
+    """Device on which the model is trained, such as "cpu" or "cuda"."""
     checkpoint_every: int = 200
     """Steps between checkpoints; 0 writes one at the end only."""
     tensorboard: bool = False
-    """Also write TensorBoard files."""
+    """TensorBoard files beside metrics.jsonl."""
     checkpoint_activations: bool = False
-    """Compute activations twice instead of keeping them."""
+    """Activations computed twice instead of kept."""
     observer: TrainingObserver = field(default_factory=Unwatched)
-    """Told of every step, evaluation and remark."""
+    """Observer that is told of every step, evaluation and remark."""
     parallel: Parallel = ALONE
-    """The processes that share the work."""
+    """Processes that share the work."""
 
     def __post_init__(self) -> None:
         self.training = self.config.training
