@@ -116,6 +116,15 @@ def test_no_cycle_inside_a_package():
             visit(module, ())
 
 
+FINDERS = {"lazy", "attention.discovery", "attention.learners", "lab.experiments", "cli.main"}
+
+
+def test_modules_are_found_by_name_in_known_places_only():
+    """Names of packages, learners, experiments and commands; no other module is imported by a string."""
+    users = {m for m, path in MODULES.items() if "import_module(" in path.read_text()}
+    assert users <= {f"boosted_attention.{name}" for name in FINDERS}
+
+
 def test_only_core_dependencies_are_imported():
     used = set().union(*(imports(module) for module in MODULES))
     foreign = {name.split(".")[0] for name in used} - sys.stdlib_module_names - {"boosted_attention"}
@@ -221,6 +230,12 @@ def test_exported_names_are_documented(package):
             text = inspect.getdoc(exported) or ""
             assert text, f"{package}.{name} has no docstring"
             assert "Args:" in text or not arguments(exported), f"{package}.{name} describes no argument: {text[:60]}"
+
+
+def test_layers_name_their_papers_address():
+    for name in boosted_attention.__all__:
+        if name.endswith("Attention") and name not in ("AttentionLayer", "BoostedMultiheadAttention"):
+            assert "https://arxiv.org/abs/" in inspect.getdoc(getattr(boosted_attention, name)), name
 
 
 def arguments(exported) -> list[str]:

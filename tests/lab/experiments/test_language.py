@@ -110,6 +110,14 @@ def test_results_follow_from_the_configuration(language_smoke, text_preset, tmp_
         assert "measured" not in value["result"]
 
 
+def test_a_second_call_computes_nothing(language_smoke, text_preset):
+    """Results of every kind are read back, those that trained nothing among them."""
+    found, out = language_smoke
+    again = reproduce(list(LANGUAGE), text_preset, out, workers=1)
+    assert not again.outcome.failures
+    assert [j.verdict for j in again.ledger] == [j.verdict for j in found.ledger]
+
+
 def test_several_corpora_at_once(text_preset, tmp_path):
     (tmp_path / "more.txt").write_text(sample_text(20_000, seed=7))
     both = text_preset.with_corpora([*text_preset.text.corpora, f"text:{tmp_path / 'more.txt'}"]).with_seeds(1)
