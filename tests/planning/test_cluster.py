@@ -1,8 +1,6 @@
 """The plan against what is measured: parameters, FLOPs, memory; its commands mean what it counted."""
 
-import json
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +9,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from boosted_attention import LanguageModelConfig, list_attention
-from boosted_attention.cli import train as train_cli
-from boosted_attention.cli.commands import train_command
-from boosted_attention.cli.main import main, parse
 from boosted_attention.planning import tables
 from boosted_attention.planning.cluster import MODES, Cluster, planned_models
 from boosted_attention.train.parallel import ALONE
-from boosted_attention.train.recipes import RECIPES
 from tests.planning.allocated import peak_bytes
 from tests.train.test_parallel import run
 
@@ -65,44 +59,6 @@ def test_memory_of_a_process_among_two(recipe, rows, kind, checkpointing, full):
     assert planned == pytest.approx(int(done.stdout), rel=0.15)
 
 
-@pytest.mark.parametrize("recipe", ["mini", "paper-small"])
-def test_commands_train_what_was_counted(recipe):
-    for arm in planned_models(recipe, 10**7, BIG):
-        words = train_command(arm).split()
-        assert words[:6] == ["torchrun", "--nproc-per-node", "8", "-m", "boosted_attention", "train"]
-        given = parse(train_cli.prepare(words[6:]), "train", words[6:]).keywords
-        assert given["model"] == arm.model
-        assert given["training"].total_steps(10**6) == arm.steps
-        tokens = arm.steps * given["training"].batch_size * arm.model.max_len
-        assert 10**7 <= tokens < 10**7 + given["training"].batch_size * arm.model.max_len
-
-
-def test_commands_of_odd_configurations(tmp_path):
-    """What a run's config.json may hold comes back from the command line as it was."""
-    model = LanguageModelConfig(
-        tie_weights=False,
-        boosted_layers=(0, 2),
-        n_kv_heads=2,
-        attention_options={"n_rounds": 3, "n_kv_heads": [4, 2, 1]},
-    )
-    training = replace(RECIPES["mini"].training, compile=True, batch_size=16)
-    text = replace(RECIPES["mini"].data, corpus="text:my notes/*.txt")
-    recipe = replace(RECIPES["mini"], model=model, training=training, data=text)
-    (tmp_path / "config.json").write_text(json.dumps({**recipe.to_dict(), "fingerprint": ""}))
-    arm = planned_models(str(tmp_path), 10**6, replace(BIG, devices=16))[0]
-    words = shlex.split(train_command(arm))
-    assert words[:5] == ["torchrun", "--nnodes", "2", "--rdzv-backend", "c10d"]
-    words = words[words.index("train") + 1 :]
-    given = parse(train_cli.prepare(words), "train", words).keywords
-    options = dict(map(train_cli.parse_option, given["attention_options"]))
-    assert replace(given["model"], boosted_layers=(0, 2), attention_options=options) == arm.model
-    assert given["model"].attention_layers() == {0, 2}
-    assert (given["training"].compile, given["training"].batch_size) == (True, 16)
-    assert given["data"].corpus == "text:my notes/*.txt"
-    head = 2 * 16 * arm.model.max_len * 4  # bytes of keys and values
-    assert arm.memories[0].cache_of_rounds == (12 * head, 4 * head, 2 * head)  # of 4 + 2 + 4 + 2 heads, 2 + 2, 1 + 1
-
-
 def test_what_fits(tmp_path):
     """Less memory: smaller micro-batches, then activations computed twice, then shards, then nothing."""
     layouts = []
@@ -125,36 +81,6 @@ def test_communication():
     assert arm.communication("fsdp", 3) == pytest.approx(7 / 8 * 3 * (weights + 2 * blocks + arm.outside_blocks))
     alone = planned_models("mini", None, Cluster(devices=1, tflops=1.0, memory=1e9))[0]
     assert alone.communication("ddp") == alone.communication("fsdp") == 0
-
-
-def test_from_the_command_line(tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["plan", "mini", "--tokens", "1000000", "--devices", "2"])
-    assert stop.value.code == 0
-    said = capsys.readouterr().out
-    for part in ("422,272", "round 1", "gates", "K/V cache per token", "sent per step, fsdp", "device-hours"):
-        assert part in said
-    assert said.count("torchrun --nproc-per-node 2") == 4
-    for options, line in (
-        (["mimi"], "RECIPE_OR_CONFIG mimi is not one of 'mini', "),
-        (["mini", "--devices", "3"], "--devices 3 does not divide the batch of 32 rows"),
-        (["mini", "--tokens", "0"], "--tokens 0 must be at least 1"),
-        (["mini", "--device-tflops", "0"], "--device-tflops 0 must be positive"),
-        (["mini", "--device-memory", "inf"], "--device-memory inf must be positive"),
-        (["mini", "--devices", "16", "--devices-per-node", "5"], "--devices 16 does not fill nodes"),
-        ([str(tmp_path)], "is not one of 'mini'"),
-        ([], "is missing"),
-    ):
-        with pytest.raises(SystemExit) as stop:
-            main(["plan", *options])
-        assert stop.value.code == 2
-        said = capsys.readouterr().err
-        assert line in said
-        assert said.count("\n") == 1
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(SystemExit):
-        main(["plan", str(tmp_path)])
-    assert "is not the config.json of a run" in capsys.readouterr().err
 
 
 def test_the_documents_table(full):

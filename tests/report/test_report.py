@@ -91,16 +91,6 @@ def test_a_report_of_a_part(made_report, tmp_path, text_file):
     assert 'id="figure-rounds"' in page
 
 
-def test_commands_name_what_differs():
-    preset = PRESETS["cpu"].with_corpora(["text:a b.txt"]).with_seeds(5)
-    assert reproduce_command("lm-main", preset) == (
-        "boosted-attention reproduce lm-main --preset cpu --seeds 5 --corpus 'text:a b.txt'"
-    )
-    two = PRESETS["quick"].with_corpora(["stdlib", "wikitext-2"])
-    assert reproduce_command("lm-main", two).endswith("--preset quick --corpus stdlib wikitext-2")
-    assert reproduce_command("rounds", PRESETS["quick"]) == "boosted-attention reproduce rounds --preset quick"
-
-
 def test_sections_are_in_the_papers_order():
     assert sorted(["App. B", "6.4", "10.1", "6.3", "8"], key=section_order) == ["6.3", "6.4", "8", "10.1", "App. B"]
 

@@ -44,6 +44,7 @@ def run(
     code 1 if a trial failed; it is tried again next time.
 
     Example: boosted-attention reproduce rounds gates --preset smoke --out /tmp/try
+
     Example: boosted-attention reproduce lm-main --preset paper --executor slurm --gpus-per-trial 1 --device cuda
 
     Args:

@@ -57,6 +57,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         model under torchrun; how many, changes nothing but the dropout that is drawn.
 
         Example: boosted-attention train --corpus text:notes/ --attention twicing --steps 400 --out runs/notes
+
         Example: torchrun --nproc-per-node 4 -m boosted_attention train --parallel fsdp --device cuda
 
         Args:

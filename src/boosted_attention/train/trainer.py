@@ -18,7 +18,10 @@ from boosted_attention.validation import InputError, require
 
 @documented
 class Trainer(TrainingSetup):
-    """Trains the model of a configuration in a folder.
+    """Trains the model of a configuration in a folder::
+
+    from boosted_attention.data import prepare
+    from boosted_attention.train import RECIPES, Trainer
 
     config = RECIPES["mini"]
     data = prepare(config.data, config.model.vocab_size)

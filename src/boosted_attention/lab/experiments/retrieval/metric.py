@@ -7,6 +7,7 @@ from collections.abc import Callable
 from boosted_attention.lab.experiment import Experiment, Kind, Results
 from boosted_attention.lab.experiments.retrieval._shared import (
     MAIN,
+    SIX,
     UNTRAINED,
     accuracy,
     baseline_trial,
@@ -26,7 +27,7 @@ from boosted_attention.statistics import estimate
 
 TITLE = "Accuracy (%) against squared error"
 METRICS: dict[str, Callable[[Score], float]] = {"accuracy": lambda s: s.accuracy, "mse": lambda s: s.mse}
-SIZES = ((16, 4), (32, 8), (64, 16))
+SIZES = tuple(dict.fromkeys((d, k) for d, k, _ in SIX))
 DRAWS = range(43, 51)  # other sets of patterns than the paper's
 RIVALS = ("Bayes", "raw query")
 OVER_MAP = {(rival, metric): Quantity(f"{rival} - MAP, {metric}") for metric in METRICS for rival in RIVALS}
