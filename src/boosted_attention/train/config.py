@@ -34,7 +34,7 @@ class TrainingConfig:
     layout: str = "windows"
     """Training rows: windows (every position predicts) or rows (the paper's: one prediction less per row)."""
     optimizer: str = "adamw"
-    """Optimizer by name: adamw."""
+    """Optimizer by name, such as adamw."""
     lr: float = 1e-3
     """Highest learning rate."""
     warmup: int | None = None
