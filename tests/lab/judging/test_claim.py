@@ -35,6 +35,8 @@ def test_what_a_table_does_not_have_is_an_error_unless_it_says_why():
 def test_a_number_needs_the_papers():
     with pytest.raises(AssertionError, match="the paper gives no number for gain"):
         claim("x", "1", Quantity("gain"), number(), "It gains.")
+    with pytest.raises(AssertionError, match="what does the paper say"):
+        claim("x", "1", Quantity("gain"), above(), "It gains.")
     made = claim("x", "1", Quantity("gain", 9.5), number(0.5), "It gains.")
     assert (made.criterion.target, made.criterion.margin, made.paper) == (9.5, 0.5, "9.5")
     assert claim("x", "1", Quantity("gain"), above(), "It gains.", paper="much").paper == "much"

@@ -53,10 +53,10 @@ def claim(
         given: a difference that must lie below zero before the claim can be judged.
         control: whether it is ours and not the paper's.
     """
-    assert paper is not None or quantity.paper is not None, f"{id}: what does the paper say? pass paper="
     if criterion.rule == "number":
         assert quantity.paper is not None, f"{id}: the paper gives no number for {quantity}"
         criterion = replace(criterion, target=quantity.paper)
+    assert paper is not None or quantity.paper is not None, f"{id}: what does the paper say? pass paper="
     return Claim(
         id=id,
         section=section,
