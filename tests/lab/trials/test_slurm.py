@@ -84,7 +84,9 @@ def test_through_slurm_as_here(slurm, text_file, tmp_path):
     assert not [*there.glob("trials/*/progress.txt"), *there.glob("trials/*/error.txt")]
 
 
-def test_a_requeued_trial_goes_on_from_its_checkpoint(slurm, text_file, tmp_path, monkeypatch):
+def test_a_requeued_trial_goes_on_from_its_checkpoint(slurm, text_file, tmp_path, monkeypatch, full):
+    if not full:
+        pytest.skip("in make test-full")
     monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
     preset = PRESETS["smoke"].with_corpora([f"text:{text_file}"])
     steps = 500
