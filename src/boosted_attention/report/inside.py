@@ -62,7 +62,7 @@ class AttentionMap:
     round: int
 
     def side(self, sides: Sides[T]) -> T:
-        """Of two things found, the one about this map's model."""
+        """Return what was found about this map's model."""
         if not self.theirs:
             return sides.model
         assert sides.against is not None
