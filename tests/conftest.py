@@ -53,6 +53,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     torch.set_num_threads(1)  # the workers share the cores
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a hundred processes would each compile the package
 
 
 def pytest_collection_modifyitems(items):

@@ -51,8 +51,6 @@ def test_float64(name, length, n_kv_heads, kind):
 @pytest.mark.parametrize("name", every_layer())
 def test_lower_precision_is_as_good_as_the_plain_formula(name, dtype, full):
     lengths, kinds = ((1, 2, 63, 111), MASK_KINDS) if full else ((2, 63), ("causal", "additive", "padding"))
-    if name in MIXED:  # a shared round's query gradient over two keys is a few numbers, whose errors have no bound
-        lengths = (5, 63)
     for length in lengths:
         for kind in kinds:
             layer = build(name, dtype, n_kv_heads=2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.integrate import quad
 from torch import Tensor
 from torch.nn import functional
 
@@ -79,6 +78,8 @@ def weights_at_rest(patterns: Tensor, beta: float) -> Tensor:
 
 def twicing_spectrum(seed: int) -> Finding:
     """Remark on twicing: capacity after n layers is the integral of p(lambda)^n over eigenvalues, p the filter."""
+    from scipy.integrate import quad  # slow to import, and every command of the lab imports this package
+
     depths = np.array([64, 128, 256, 512, 1024])
 
     def slope(filter_, top: float) -> float:
