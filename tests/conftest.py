@@ -52,7 +52,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     torch.set_num_threads(1)  # the workers share the cores
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    os.environ |= {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}  # and so do their processes
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before it is imported, or the hub's library tries again and again
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a hundred processes would each compile the package
 
 

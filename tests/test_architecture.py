@@ -18,7 +18,7 @@ from boosted_attention.cli.wording import Wording
 SOURCE = Path(boosted_attention.__file__).parent
 # Each room may import from those before it; rooms in one set do not know each other.
 ROOMS = [
-    {"validation", "lazy", "progress", "compat", "documentation"},
+    {"validation", "lazy", "progress", "compat", "documentation", "shapes"},
     {"files", "records", "statistics", "timing"},
     {"chart"},
     {"attention"},

@@ -169,8 +169,7 @@ def test_what_cannot_be_is_named(make, message, tmp_path):
         make(tmp_path).open()
 
 
-def test_a_corpus_of_the_hub_says_how_to_point_at_local_files(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # or the hub's library tries again and again
+def test_a_corpus_of_the_hub_says_how_to_point_at_local_files():
     corpus = CorpusConfig(corpus="wikitext-103").open()
     with pytest.raises(ValueError, match=r"data_root=FOLDER \(FOLDER/wikitext-103/train\.txt.*BOOSTED_ATTENTION_DATA"):
         next(corpus.blocks("train"))

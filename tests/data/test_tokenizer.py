@@ -58,13 +58,13 @@ def test_lone_surrogates_are_refused(bpe):
         bpe.encode("ab\ud800c")
 
 
-def test_every_file_of_the_standard_library_comes_back():
+def test_every_file_of_the_standard_library_comes_back(full):
     corpus = CorpusConfig().open()
     files = [path for split in corpus.files.values() for path in split]
     assert sum(path.stat().st_size for path in files) > 5e6
     sample = "".join(block.text for path in files[:40] for block in read_blocks(path))
     tokenizer = build_tokenizer("bpe", 1000, [sample])
-    for path in files:
+    for path in files if full else files[::5]:
         text = "".join(block.text for block in read_blocks(path))
         (ids,) = tokenizer.encode_batch([text])
         assert tokenizer.decode(ids) == text == path.read_bytes().decode()

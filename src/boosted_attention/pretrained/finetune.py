@@ -22,6 +22,7 @@ from boosted_attention.pretrained.folders import first_line, load_model, read_co
 from boosted_attention.pretrained.places import attention_modules
 from boosted_attention.pretrained.stages import n_rounds_of
 from boosted_attention.pretrained.trained_parts import TRAINED_PARTS, with_trained_parts
+from boosted_attention.shapes import shapes_only
 from boosted_attention.validation import InputError, is_count, require, require_choice
 
 DEFAULT_LENGTH = 512  # tokens per row
@@ -84,7 +85,7 @@ class FinetuneConfig:
     @cached_property
     def _meta(self) -> FinetunedModel:
         """The model without its weights."""
-        with torch.device("meta"):
+        with shapes_only():
             return self._finetuned(empty_model(self.hf_config, self.base))
 
     def _finetuned(self, base: PreTrainedModel) -> FinetunedModel:

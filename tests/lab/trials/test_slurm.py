@@ -59,13 +59,18 @@ def test_through_slurm_as_here(slurm, text_file, tmp_path):
     start = [sys.executable, "-m", "boosted_attention", *map(str, submit)]
     lost = subprocess.Popen(start, env=slurm, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     cluster.wait_for(lambda: "6" in cluster.said(slurm, "squeue", "-h", "-o", "%i").split(), "the last job", 120)
+    requeued, cancelled = "4", "6"
+    for number in (requeued, cancelled):  # or they may end before the next command sees them
+        subprocess.run(["scontrol", "hold", number], env=slurm, check=True)
     lost.kill()  # the jobs stay
     lost.wait()
-    process = subprocess.Popen(start, env=slurm, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    requeued, cancelled = "4", "6"  # each as soon as it runs: one that is nearly done ends well all the same
+    with (tmp_path / "stderr").open("w") as told:
+        process = subprocess.Popen(start, env=slurm, stdout=subprocess.PIPE, stderr=told, text=True)
+    taken_over = f"job {cancelled}, which was in the queue already"
+    cluster.wait_for(lambda: taken_over in (tmp_path / "stderr").read_text(), "the next command", 120)
+    subprocess.run(["scontrol", "release", requeued], env=slurm, check=True)
     cluster.wait_for(lambda: requeued in jobs(slurm, "RUNNING"), f"job {requeued}", 300)
     requeue(slurm, requeued)
-    cluster.wait_for(lambda: cancelled in jobs(slurm, "RUNNING"), f"job {cancelled}", 120)
     subprocess.run(["scancel", cancelled], env=slurm, check=True)
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 1

@@ -45,8 +45,10 @@ class Display:
         if self.bars is not None:
             self.bars.stop()
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: Trial, place: str = "") -> None:
         self.fractions[trial.key] = 0.0
+        if self.bars is None and place:
+            self.console.print(f"{trial.label}: {place}", markup=False, soft_wrap=True)
         if self.bars is not None:
             self.tasks[trial.key] = self.bars.add_task(trial.label, total=1.0, note="")
 

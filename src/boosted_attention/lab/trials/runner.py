@@ -119,7 +119,7 @@ class Pool:
         job = Job(trial=trial, perform=WORKS[trial.work].perform, place=self.place)
         (job.directory / "error.txt").unlink(missing_ok=True)  # of an earlier attempt
         process = self.executor.start(job)
-        self.display.start(trial)
+        self.display.start(trial, process.place)
         return Active(trial=trial, process=process)
 
     def _next(self, left: list[Trial], active: Sequence[Active]) -> Trial | None:
@@ -156,6 +156,8 @@ class Pool:
 class Process(Protocol):
     """A trial being done somewhere."""
 
+    @property
+    def place(self) -> str: ...  # the job of a cluster, for people; "" on this machine
     def alive(self) -> bool: ...
     def progress(self) -> Iterable[float]: ...  # what has been reported since the last call
     def problem(self) -> str: ...  # how it ended, where nothing else says why there is no result
@@ -206,6 +208,7 @@ class LocalProcess:
 
     process: BaseProcess
     reports: Connection
+    place: str = ""
 
     def alive(self) -> bool:
         return self.process.is_alive()

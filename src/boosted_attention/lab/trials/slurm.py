@@ -82,7 +82,8 @@ class SlurmExecutor:
         queued = (ask("squeue", "--noheader", "--format=%i", f"--name={name}") or "").split()
         number = queued[0] if queued else self._submit(job, name)
         self.queued.add(number)
-        return SlurmJob(number, job.directory, self)
+        place = f"job {number}, which was in the queue already" if queued else f"job {number}"
+        return SlurmJob(number, job.directory, self, place)
 
     def _submit(self, job: Job, name: str) -> str:
         self.submitted.update_parameters(job_name=name)
@@ -103,6 +104,7 @@ class SlurmJob:
     number: str
     directory: Path
     executor: SlurmExecutor
+    place: str
 
     def alive(self) -> bool:
         return self.number in self.executor.queued
