@@ -1,10 +1,10 @@
-"""Intervals over seeds: paired differences, t intervals, Holm's correction, and how many seeds an effect needs."""
+"""Intervals and tests over seeds: paired differences, t tests, equivalence, Holm's correction, and power."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
@@ -27,6 +27,7 @@ class Estimate:
     n: int
     p: float | None = None  # two-sided, that the mean is zero; None without spread
     bootstrap: tuple[float, float] | None = None
+    over: str = "seeds"  # what n counts
 
     @property
     def standard_error(self) -> float:
@@ -52,6 +53,39 @@ def estimate(values: Sequence[float]) -> Estimate:
     half = t_quantile(n - 1) * std / math.sqrt(n)
     p = 2 * float(special.stdtr(n - 1, -abs(mean) / (std / math.sqrt(n)))) if std > 0 else None
     return Estimate(mean=mean, low=mean - half, high=mean + half, std=std, n=n, p=p, bootstrap=bootstrap(data))
+
+
+def share(percent: float, n: int, over: str) -> Estimate:
+    """A percentage of n independent cases, with its normal 95 % interval; ``over`` says what the cases are."""
+    std = math.sqrt(percent * (100 - percent))
+    half = float(special.ndtri((1 + CONFIDENCE) / 2)) * std / math.sqrt(n)
+    return Estimate(
+        mean=percent, low=max(0.0, percent - half), high=min(100.0, percent + half), std=std, n=n, over=over
+    )
+
+
+def p_above(e: Estimate, target: float) -> float:
+    """One-sided p value of a t test that the mean lies above ``target``: small where it does.
+
+    Without spread there is nothing to test: 0 above the target, 1 elsewhere.
+    """
+    distance = e.mean - target
+    if e.std == 0 or e.n < 2:
+        return 0.0 if distance > 0 else 1.0
+    return float(special.stdtr(e.n - 1, -distance / e.standard_error))
+
+
+def p_below(e: Estimate, target: float) -> float:
+    """One-sided p value of a t test that the mean lies below ``target``: small where it does."""
+    return p_above(replace(e, mean=-e.mean), -target)
+
+
+def p_within(e: Estimate, low: float, high: float) -> float:
+    """p value of two one-sided t tests that the mean lies between two bounds: small where it does.
+
+    Reference: Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", 1987.
+    """
+    return max(p_above(e, low), p_below(e, high))
 
 
 def bootstrap(data: np.ndarray) -> tuple[float, float] | None:
@@ -86,11 +120,22 @@ def seeds_needed(effect: float, std: float, power: float = 0.8) -> int | None:
     """Paired seeds for a two-sided 5 % t test to see ``effect`` with the given power; None beyond 10,000."""
     if effect == 0:
         return None
+    return next((n for n in range(2, 10_001) if power_of(effect, std, n) >= power), None)
+
+
+def smallest_effect(std: float, n: int, power: float = 0.8) -> float:
+    """Smallest effect that n paired seeds show with the given power, in a two-sided 5 % t test."""
+    low, high = 0.0, std
+    while power_of(high, std, n) < power:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if power_of(middle, std, n) < power else (low, middle)
+    return high
+
+
+def power_of(effect: float, std: float, n: int) -> float:
+    """Chance that a two-sided 5 % t test over n paired seeds sees an effect, on its own side."""
     if std == 0:
-        return 2
-    for n in range(2, 10_001):
-        shift = abs(effect) / std * math.sqrt(n)
-        critical = t_quantile(n - 1)
-        if 1 - float(special.nctdtr(n - 1, shift, critical)) >= power:
-            return n
-    return None
+        return 1.0
+    return 1 - float(special.nctdtr(n - 1, abs(effect) / std * math.sqrt(n), t_quantile(n - 1)))

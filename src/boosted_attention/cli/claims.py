@@ -8,9 +8,10 @@ from boosted_attention.validation import require
 
 
 def run(*, out: Path = Path("out"), json: bool = False, markdown: bool = False) -> int:
-    """Show every claim of the paper with our number, its interval and the verdict.
+    """Show the paper's facts, and every claim behind them with our number, its interval and the verdict.
 
-    Reads what ``reproduce`` computed under OUT; without any, every claim is "not run".
+    Reads what ``reproduce`` computed under OUT; without any, every claim is "not run". How verdicts come about is in
+    docs/judging.md.
 
     Example: boosted-attention claims --markdown
 
@@ -36,5 +37,9 @@ def run(*, out: Path = Path("out"), json: bool = False, markdown: bool = False) 
     elif markdown:
         print(ledger.as_markdown(found.ledger), end="")
     else:
-        Console().print(ledger.as_terminal(found.ledger))
+        console = Console()
+        console.print(ledger.rows_table(found.ledger.rows))
+        console.print(ledger.facts_table(found.ledger))
+        for line in ledger.counts(found.ledger):
+            console.print(line, markup=False)
     return 0

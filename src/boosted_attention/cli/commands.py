@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boosted_attention.cli.program import PROGRAM
@@ -68,3 +69,8 @@ def reproduce_command(name: str, preset: Preset) -> str:
     if preset.text.corpora != usual.text.corpora:
         words += ["--corpus", *preset.text.corpora]
     return shlex.join(words)
+
+
+def claims_command(out: Path) -> str:
+    """The command that shows every claim of a folder of results."""
+    return shlex.join([PROGRAM, "claims", *([] if str(out) == "out" else ["--out", str(out)])])

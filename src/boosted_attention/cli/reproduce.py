@@ -137,7 +137,7 @@ def show(found: Reproduction, names: Sequence[str], chosen: Preset, out: Path, c
     """Print tables and verdicts, write figures and page, and name what failed."""
     from rich.markdown import Markdown
 
-    from boosted_attention.cli.commands import reproduce_command
+    from boosted_attention.cli.commands import claims_command, reproduce_command
     from boosted_attention.files import write_atomically
     from boosted_attention.lab.judging import ledger
     from boosted_attention.lab.judging.table import render
@@ -146,10 +146,10 @@ def show(found: Reproduction, names: Sequence[str], chosen: Preset, out: Path, c
     for name in names:
         if name in found.tables:
             console.print(Markdown(render(found.tables[name])))
-    judged = [entry for entry in found.ledger if entry.ours is not None]
-    if judged:
-        console.print(ledger.as_terminal(judged))
-    console.print(ledger.counts(found.ledger))
+    console.print(ledger.facts_table(found.ledger))
+    for line in ledger.counts(found.ledger):
+        console.print(line, markup=False)
+    console.print(f"every claim: {claims_command(out)}", markup=False)
     console.print(f"written: {out}/tables.md, claims.json, results.json" + draw(found, chosen, out), markup=False)
     if found.tables:
         write_atomically(out / NAME, report_page(found, chosen, command=reproduce_command))

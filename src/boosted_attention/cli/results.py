@@ -1,31 +1,40 @@
-"""``boosted-attention results``: the results that ship, as tables."""
+"""``boosted-attention results``: the results that ship, as tables and as numbers in prose."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 
-def run(folder: Path = Path("results"), /, *, page: Path | None = None) -> int:
-    """Show the results of a checkout's results/ folder, or write them into a page.
+def run(folder: Path = Path("results"), /, *, page: Path | None = None, check: tuple[Path, ...] = ()) -> int:
+    """Show the results of a checkout's results/ folder, write them into a page, or check the numbers of pages.
 
     Example: boosted-attention results --page docs/results.md
+
+    Example: boosted-attention results --check README.md docs/results.md
 
     Args:
         folder: folder of results, each made by ``reproduce --out``.
         page: page to write them into, between its marks, instead of printing them.
+        check: pages whose numbers are recomputed; exit code 1 if one is not what the results say.
     """
     from rich.console import Console
     from rich.markdown import Markdown
 
     from boosted_attention.files import write_atomically
-    from boosted_attention.lab.shipped import into, shipped
+    from boosted_attention.lab.pages import fill, problems
+    from boosted_attention.lab.shipped import shipped
     from boosted_attention.validation import require
 
-    block = shipped(folder)
+    require(page is None or not check, "page= writes and check= compares: give one of them")
+    for path in (*check, *([] if page is None else [page])):
+        require(path.is_file(), f"{str(path)!r} is not a file")
+    if check:
+        found = [said for path in check for said in problems(path.read_text(encoding="utf-8"), folder, str(path))]
+        print("\n".join(found) or "every number is what the results say")
+        return 1 if found else 0
     if page is None:
-        Console().print(Markdown(block))
+        Console().print(Markdown(shipped(folder)))
         return 0
-    require(page.is_file(), f"page={str(page)!r} is not a file")
-    write_atomically(page, into(page.read_text(encoding="utf-8"), block, str(page)))
+    write_atomically(page, fill(page.read_text(encoding="utf-8"), folder, str(page)))
     print(f"written: {page}")
     return 0

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
 
 from boosted_attention.chart import Figure
 from boosted_attention.lab.judging.claim import Claim
+from boosted_attention.lab.judging.place import Kind, Place
 from boosted_attention.lab.judging.table import Table
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 
 Results = Callable[[Trial], Any]  # a trial's result, as JSON; KeyError if it is not there
-
-
-class Kind(Enum):
-    """What an experiment is about."""
-
-    THEORY = "theory"
-    SYNTHETIC = "synthetic"
-    LANGUAGE = "language model"
-    FINETUNE = "fine-tuning"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +46,15 @@ class Experiment:
     by_default: bool = False
 
     def __post_init__(self) -> None:
-        own = [replace(c, experiment=self.name, needs_full_size=self._needs_full_size(c)) for c in self.claims]
+        own = [replace(c, experiment=self.name, kind=self.kind) for c in self.claims]
         object.__setattr__(self, "claims", tuple(own))
 
-    def _needs_full_size(self, claim: Claim) -> bool:
-        return self.kind is Kind.LANGUAGE and claim.criterion.rule == "number"
+    def table(self, preset: Preset, results: Results) -> Table:
+        """Collect the table, with its place where no text makes one."""
+        table = self.collect(preset, results)
+        if not table.places:
+            table.places[""] = Place(kind=self.kind, is_the_papers=self.kind is Kind.THEORY or preset.has_papers_steps)
+        return table
 
     def required(self, preset: Preset) -> list[Trial]:
         """The trials without which there is no table."""

@@ -12,6 +12,7 @@ from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import is_count, require, require_choice
 
 PAPERS_RECIPE = "paper-small"  # the paper's own
+PAPERS_STEPS = 150  # of the retrieval task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,11 @@ class Preset:
     text: TextPreset = TextPreset()
     finetune: FinetunePreset = FinetunePreset()
 
+    @property
+    def has_papers_steps(self) -> bool:
+        """Whether the retrieval models are trained as long as the paper's."""
+        return self.steps == PAPERS_STEPS
+
     def with_seeds(self, seeds: int | None) -> Preset:
         """The preset with another number of seeds; language models get the preset's own first, then count on."""
         if seeds is None:
@@ -104,7 +110,7 @@ class Preset:
 SYNTHETIC: dict[str, Any] = {
     "seeds": 8,
     "long_seeds": 4,
-    "steps": 150,
+    "steps": PAPERS_STEPS,
     "long_steps": 3000,
     "test_size": 20_000,
     "map_size": 2000,

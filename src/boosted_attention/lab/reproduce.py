@@ -24,7 +24,7 @@ from boosted_attention.data.tokens import TokenData, prepare
 from boosted_attention.files import require_folder, write_atomically, write_json
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.experiments import EXPERIMENTS, LANGUAGE, experiment
-from boosted_attention.lab.judging.claim import Judged, judge
+from boosted_attention.lab.judging.judge import Ledger, judge
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import Table, render
 from boosted_attention.lab.presets import PRESETS, Preset
@@ -45,7 +45,7 @@ class Reproduction:
 
     tables: dict[str, Table]
     incomplete: list[str]  # of the experiments asked for
-    ledger: list[Judged]
+    ledger: Ledger
     outcome: Outcome
 
 
@@ -102,8 +102,8 @@ def reread(preset: Preset, out: Path) -> Reproduction:
     of_text = {trial.key for name in complete if name in LANGUAGE for trial in experiment(name).trials(preset)}
     records = {key: record for key, record in outcome.records.items() if key in of_text}
     require_one_torch(Outcome(records), out)
-    tables = {name: experiment(name).collect(preset, outcome.result) for name in complete}
-    return Reproduction(tables, [], [judge(claim, tables) for claim in CLAIMS], outcome)
+    tables = {name: experiment(name).table(preset, outcome.result) for name in complete}
+    return Reproduction(tables, [], judge(CLAIMS, tables), outcome)
 
 
 MOST_EPOCHS = 16  # the paper has 15
@@ -178,7 +178,7 @@ def write(found: Reproduction, preset: Preset, out: Path) -> None:
     text += [render(table) for table in found.tables.values()]
     write_atomically(out / "tables.md", "\n".join(text))
     about_it = {"preset": to_json(preset), "experiments": list(found.tables)}
-    write_json(out / "claims.json", {**about_it, "claims": as_rows(found.ledger)})
+    write_json(out / "claims.json", {**about_it, **as_rows(found.ledger)})
 
 
 def stored_preset(out: Path) -> Preset:

@@ -1,7 +1,7 @@
 """The results that come with the project, as docs/results.md shows them.
 
-Every folder under results/ is the OUT of a ``reproduce``: this reads them and writes one table each, and what the
-intervals say in words.
+Every folder under results/ is the OUT of a ``reproduce``: this reads them and writes, for each, the facts it decides
+and the table of its language models.
 """
 
 from __future__ import annotations
@@ -11,56 +11,53 @@ from pathlib import Path
 
 from boosted_attention.lab.experiments import finetune
 from boosted_attention.lab.experiments.language import controls, main, normalization
-from boosted_attention.lab.experiments.language._shared import (
-    BOOSTED,
-    FAIR,
-    STANDARD,
-    Relative,
-    located,
-    row_label,
-    short,
-)
+from boosted_attention.lab.experiments.language._shared import BOOSTED, STANDARD, Relative, located, row_label
+from boosted_attention.lab.judging.ledger import counts, facts_markdown
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Table, interval, render, without_bars
 from boosted_attention.lab.presets import Preset
-from boosted_attention.lab.reproduce import reread, stored_preset
+from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
 from boosted_attention.lab.trials.store import Outcome
 from boosted_attention.lab.work.language import LanguageResult
 from boosted_attention.records import from_json
 from boosted_attention.statistics import Estimate
 from boosted_attention.validation import require
 
-BEGIN, END = "<!-- results -->\n", "<!-- /results -->\n"
 # The first of these experiments that is there gives the table, with what the boosted model is compared with.
 SOURCES: dict[str, dict[str, Relative]] = {
     controls.EXPERIMENT.name: controls.OVER,
     main.EXPERIMENT.name: {r.b: r for r in (main.OVER_STANDARD, main.OVER_TWICING, main.OVER_FAIR)},
 }
-RIVALS = {  # those that the sentence below a table speaks of
-    STANDARD: "standard attention",
-    FAIR: "the standard model with as many parameters",
-    controls.EQUAL_FLOPS: "the standard model with as many FLOPs",
-    controls.PARALLEL: "a second attention on x instead of the residual",
-}
 
 
-def shipped(folder: Path) -> str:
-    """All folders' tables, as Markdown."""
-    require(folder.is_dir(), f"{folder} is not a folder of results")
-    places = sorted(path.parent for path in folder.glob("*/claims.json"))
-    require(bool(places), f"{folder} holds no results: none of its folders has a claims.json")
-    return "\n".join(section(place) for place in places)
+def folders(results: Path) -> dict[str, Path]:
+    """Every folder of results that ships, by name."""
+    require(results.is_dir(), f"{results} is not a folder of results")
+    found = {path.parent.name: path.parent for path in sorted(results.glob("*/claims.json"))}
+    require(bool(found), f"{results} holds no results: none of its folders has a claims.json")
+    return found
 
 
-def section(place: Path) -> str:
-    """One folder's table, as Markdown."""
+def shipped(results: Path) -> str:
+    """All folders' facts and tables, as Markdown."""
+    return "\n".join(section(name, place) for name, place in folders(results).items())
+
+
+def section(name: str, place: Path) -> str:
+    """One folder's facts and tables, as Markdown."""
     preset = stored_preset(place)
     found = reread(preset, place)
-    source = next((name for name in SOURCES if name in found.tables), None)
-    if source is None and finetune.EXPERIMENT.name in found.tables:
-        return finetuned(preset, found.tables[finetune.EXPERIMENT.name])
-    require(source is not None, f"{place} holds no complete language-model experiment")
-    assert source is not None
+    lines = [f"### {name}\n", facts_markdown(found.ledger), *(f"- {line}" for line in counts(found.ledger)), ""]
+    source = next((experiment for experiment in SOURCES if experiment in found.tables), None)
+    if source is not None:
+        lines.append(language_models(preset, found, source))
+    if finetune.EXPERIMENT.name in found.tables:
+        lines.append(finetuned(preset, found.tables[finetune.EXPERIMENT.name]))
+    return "\n".join(lines)
+
+
+def language_models(preset: Preset, found: Reproduction, source: str) -> str:
+    """The table of the language models, as Markdown."""
     table, compared = found.tables[source], SOURCES[source]
     training = one_training(found.outcome)
     lines = [
@@ -79,7 +76,7 @@ def section(place: Path) -> str:
         post = found.tables.get(normalization.EXPERIMENT.name)
         if post is not None:
             lines += post_rows(preset, corpus, post)
-    return "\n".join([*lines, "", words(preset, table, compared), ""])
+    return "\n".join([*lines, ""])
 
 
 def finetuned(preset: Preset, table: Table) -> str:
@@ -126,32 +123,3 @@ def row(label: str, cells: list[Cell | None], against: Estimate | None) -> str:
         f"| {without_bars(label)} | {parameters.ours.mean:.3f} M | {flops.ours.mean:.3f} | "
         f"{interval(perplexity.ours, 2)} | {difference} |"
     )
-
-
-def words(preset: Preset, table: Table, compared: dict[str, Relative]) -> str:
-    """What the intervals say, rival by rival."""
-    said = []
-    for corpus in preset.text.corpora:
-        where = f" on {short(preset, corpus)}" if len(preset.text.corpora) > 1 else ""
-        for rival, relative in compared.items():
-            e = known(table, located(preset, corpus, relative.quantity))
-            if rival in RIVALS and e is not None:
-                said.append(f"{verb(e)} {RIVALS[rival]}{where} ({e.mean:+.1f} % [{e.low:+.1f}, {e.high:+.1f}])")
-    return f"At this scale {BOOSTED} attention {'; it '.join(said)}. (Each interval on its own, uncorrected.)"
-
-
-def verb(e: Estimate) -> str:
-    """How a difference of perplexities reads."""
-    if e.n < 2:
-        return "has one seed, which decides nothing, against"
-    return "beats" if e.high < 0 else "loses to" if e.low > 0 else "cannot be told from"
-
-
-def into(text: str, block: str, what: str) -> str:
-    """A page with the part between the marks exchanged for ``block``."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    require(
-        bool(begin and end), f"{what} has no place for results: it needs the lines {BEGIN.strip()} and {END.strip()}"
-    )
-    return before + BEGIN + block + END + after

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -28,7 +27,7 @@ from boosted_attention.lab.experiments import EXPERIMENTS
 from boosted_attention.lab.experiments.language.analysis import PAPER, analyses
 from boosted_attention.lab.figures import all_figures
 from boosted_attention.lab.judging import ledger
-from boosted_attention.lab.judging.claim import Judged
+from boosted_attention.lab.judging.judge import Judged, JudgedFact
 from boosted_attention.lab.judging.table import Table, interval, without_bars
 from boosted_attention.lab.judging.verdicts import VERDICTS
 from boosted_attention.lab.presets import PRESETS, Preset
@@ -42,6 +41,7 @@ NAME = "report.html"
 NAMES = Names(model="boosted", against="standard")
 Command = Callable[[str, Preset], str]  # the command that computes an experiment with a preset
 EMPTY: dict[str, Any] = {
+    "facts": [],
     "ledger": [],
     "tables": [],
     "figures": [],
@@ -86,15 +86,16 @@ def report_page(found: Reproduction, preset: Preset, command: Command) -> str:
         command: gives the command that computes an experiment with a preset.
     """
     shown = {name: found.tables[name] for name in EXPERIMENTS if name in found.tables}
-    counts = Counter(judged.verdict for judged in found.ledger)
+    rows = found.ledger.rows
     context: dict[str, Any] = {
         "title": "Gradient boosting within a single attention layer: what holds",
         "subtitle": f"The paper's claims, tables and figures, as far as they were computed with preset {preset.name}, "
         "beside its own numbers.",
-        "ledger": [claim_row(judged, shown, preset, command) for judged in found.ledger],
+        "facts": [fact_row(judged) for judged in found.ledger.facts],
+        "ledger": [claim_row(judged, shown, preset, command) for judged in rows],
         "counts": ledger.counts(found.ledger),
-        "verdicts": [(verdict, counts[verdict]) for verdict in VERDICTS],
-        "sections": sorted({judged.claim.section for judged in found.ledger}, key=section_order),
+        "verdicts": [verdict for verdict in VERDICTS if any(judged.verdict == verdict for judged in rows)],
+        "sections": sorted({judged.claim.section for judged in rows}, key=section_order),
         "tables": [{**table_context(name, table), "command": command(name, preset)} for name, table in shown.items()],
         "figures": [figure_context(figure) for figure in all_figures(found, preset)],
         "commands": "\n".join(command(name, preset) for name in shown),
@@ -170,32 +171,43 @@ def claim_row(judged: Judged, tables: Mapping[str, Table], preset: Preset, comma
     claim, ours = judged.claim, judged.ours
     told = None
     if ours is not None:
-        spread = f", standard deviation {ours.std:.4g} over {ours.n} seeds" if ours.n > 1 else ""
+        spread = f", standard deviation {ours.std:.4g} over {ours.n} {ours.over}" if ours.n > 1 else ""
         told = f"{ours.mean:.6g} [{ours.low:.6g}, {ours.high:.6g}]{spread}" if ours.n > 1 else f"{ours.mean:.6g}"
     table = tables.get(claim.experiment)
-    unjudged, again = None, preset
-    if table is not None and ours is None and claim.quantity in table.quantities:
-        unjudged = (
-            f"{interval(table.quantities[claim.quantity], 3)} here ({table.scale}); the paper's figure is of its own "
-            "size, text and tokenizer"
-        )
-        again = PRESETS["paper"]
+    again = PRESETS["paper"] if table is not None and judged.place is None else preset  # which has that place
     return {
-        "id": claim.id,
+        "id": "-".join([claim.id, *([] if judged.place is None else [judged.place.text])]).strip("-"),
+        "fact": claim.fact.id,
         "section": claim.section,
         "shown_section": ledger.section(judged),
         "sentence": claim.sentence,
         "paper": claim.paper,
         "ours": ledger.shown(judged),
         "verdict": judged.verdict,
-        "scale": judged.scale or ("" if ours is None else "paper's"),
+        "where": ledger.where(judged.place),
+        "remark": judged.remark,
         "criterion": str(claim.criterion),
         "quantity": without_bars(str(claim.quantity)),
         "experiment": claim.experiment,
         "table": None if table is None else table.title,
         "estimate": told,
-        "unjudged": unjudged,
         "command": command(claim.experiment, again),
+    }
+
+
+def fact_row(judged: JudgedFact) -> dict[str, Any]:
+    """One fact at one place, for the list at the top."""
+    fact = judged.fact
+    return {
+        "id": "-".join([fact.id, *([] if judged.place is None else [judged.place.text or judged.place.kind.value])]),
+        "fact": fact.id,
+        "sentence": fact.sentence,
+        "section": fact.section,
+        "ours": fact.is_ours,
+        "where": ledger.where(judged.place),
+        "verdict": judged.verdict,
+        "number": ledger.shown_fact(judged),
+        "paper": ledger.said_of_fact(judged),
     }
 
 
@@ -219,20 +231,19 @@ def table_context(name: str, table: Table) -> dict[str, Any]:
         (
             without_bars(c.label),
             interval(c.difference, precision),
-            "" if c.p_holm is None else f"{c.p_holm:.2g}",
+            "" if c.difference.p is None else f"{c.difference.p:.2g}",
             "" if c.paper is None else f"{c.paper:+.3g}",
             "" if c.seeds_needed is None else str(c.seeds_needed),
         )
         for c in table.comparisons
     ]
-    notes = [*table.notes, *([] if table.scale is None else [f"Scale: {table.scale}, smaller than the paper's."])]
     return {
         "name": name,
         "title": table.title,
         "columns": table.columns,
         "rows": rows,
         "comparisons": comparisons,
-        "notes": notes,
+        "notes": table.notes,
     }
 
 

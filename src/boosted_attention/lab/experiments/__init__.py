@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from boosted_attention.lab.experiment import Experiment, Kind
+from boosted_attention.lab.experiment import Experiment
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.validation import require_choice
 
 

@@ -6,9 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.facts import FINETUNING
+from boosted_attention.lab.judging.place import Kind, Place
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Paired, Table, exactly
+from boosted_attention.lab.judging.verdicts import below
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.finetune import TINY, FinetuneResult, StepTimes, UntouchedResult
@@ -105,7 +109,8 @@ def trials(preset: Preset) -> list[Trial]:
 
 def collect(preset: Preset, results: Results) -> Table:
     corpora, name = preset.text.corpora, pretrained(preset)["name"]
-    table = Table(TITLE, COLUMNS, precision=2, scale=f"{name}, {', '.join(corpora)}")
+    table = Table(TITLE, COLUMNS, precision=2)
+    table.places[""] = Place(kind=Kind.FINETUNE, text=corpora[0], size=name)
     before = from_json(UntouchedResult, results(untouched(preset)))
     table.add_row("as it was", [perplexity([before.new]), perplexity([before.watched]), *[None] * 4])
     found = {
@@ -146,4 +151,21 @@ def perplexity(losses: Sequence[float | None]) -> Cell | None:
     return None if len(known) < len(losses) else Cell(estimate([math.exp(loss) for loss in known]))
 
 
-EXPERIMENT = Experiment(name="finetune", title=TITLE, kind=Kind.FINETUNE, order=210, trials=trials, collect=collect)
+CLAIMS = [
+    claim(
+        f"finetune-{tagged}",
+        FINETUNING,
+        OVER[rival],
+        below(),
+        f"Corrections reach a lower loss on the new text than {said}.",
+        paper="suggested",
+    )
+    for rival, tagged, said in (
+        (LORA, "lora", "LoRA with as many parameters"),
+        (EVERYTHING, "everything", "training everything"),
+    )
+]
+
+EXPERIMENT = Experiment(
+    name="finetune", title=TITLE, kind=Kind.FINETUNE, order=210, trials=trials, collect=collect, claims=CLAIMS
+)

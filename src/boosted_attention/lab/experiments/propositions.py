@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from boosted_attention.lab.experiment import Experiment, Kind, Results
-from boosted_attention.lab.judging.claim import claim
+from dataclasses import dataclass
+
+from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.judging.claim import Role, claim
+from boosted_attention.lab.judging.facts import (
+    FRIEDMANS_BOOSTING,
+    ITERATION_COLLAPSES,
+    NEEDS_PRE_LN,
+    SEPARATE_PROJECTIONS,
+    TWO_ROUNDS,
+    Fact,
+)
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Table, exactly
 from boosted_attention.lab.judging.verdicts import HOLDS
@@ -13,24 +24,79 @@ from boosted_attention.records import from_json
 from boosted_attention.theory.finding import Finding
 
 TITLE = "The propositions, measured, and where each says nothing (Section 4)"
-STATEMENTS = {  # name of the check: section, sentence
-    "energy": ("2.2", "The Hopfield update is xi minus the energy's gradient and never raises the energy."),
-    "fixed-points": ("2.2", "Fixed points are global averages, averages over subsets, or single patterns."),
-    "1a": ("4.1", "One step of attention lands in the convex hull of the values."),
-    "1b": ("4.1", "What is orthogonal to the patterns is erased in one step."),
-    "1c": ("4.1", "Every fixed point lies in the convex hull of the patterns."),
-    "1-remark": ("4.1", "Queries of one contraction region converge to the same point."),
-    "2": ("4.2", "The residual x - F is the negative gradient of the squared loss."),
-    "2-gate": ("3.1", "With a scalar gate the layer is exactly boosting with shrinkage."),
-    "bayes": ("App. C", "The Bayes predictor is attention with identity projections and beta = 1/sigma^2."),
-    "3a": ("4.3", "Twicing stays in the row span of the values."),
-    "3b": ("4.3", "Twicing's correction has no parameters of its own."),
-    "3c": ("4.3", "Boosting's correction leaves the row span of round 0's values."),
-    "3-hull": ("6.4", "The boosted output leaves the hull of round 0's values at every position up to d_h."),
-    "3-spectrum": ("4.3", "Twicing slows the decay of capacity with depth from 1/n to 1/sqrt(n)."),
-    "4a": ("4.4", "Under Pre-LN a correction enters the stream unchanged."),
-    "4b": ("4.4", "Under Post-LN it passes LayerNorm's Jacobian, of rank d - 2."),
-    "4-stream": ("4.4", "A Pre-LN stream is its start plus the sum of what the layers add."),
+PROVED, CITED, STATED, MEASURED = "proved", "cited", "stated", "measured"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a check is about."""
+
+    fact: Fact
+    section: str
+    paper: str  # on what the paper rests it
+    sentence: str
+    role: Role = Role.PART
+
+
+STATEMENTS = {  # by the name of the check
+    "1a": Statement(
+        ITERATION_COLLAPSES, "4.1", PROVED, "One step of attention lands in the convex hull of the values."
+    ),
+    "1b": Statement(ITERATION_COLLAPSES, "4.1", PROVED, "What is orthogonal to the patterns is erased in one step."),
+    "1c": Statement(ITERATION_COLLAPSES, "4.1", PROVED, "Every fixed point lies in the convex hull of the patterns."),
+    "1-remark": Statement(
+        ITERATION_COLLAPSES, "4.1", CITED, "Queries of one contraction region converge to the same point."
+    ),
+    "energy": Statement(
+        ITERATION_COLLAPSES,
+        "2.2",
+        CITED,
+        "The Hopfield update is xi minus the energy's gradient and never raises the energy.",
+        Role.ASIDE,
+    ),
+    "fixed-points": Statement(
+        ITERATION_COLLAPSES,
+        "2.2",
+        CITED,
+        "Fixed points are global averages, averages over subsets, or single patterns.",
+        Role.ASIDE,
+    ),
+    "2": Statement(
+        FRIEDMANS_BOOSTING, "4.2", PROVED, "The residual x - F is the negative gradient of the squared loss."
+    ),
+    "2-gate": Statement(
+        FRIEDMANS_BOOSTING, "3.1", STATED, "With a scalar gate the layer is exactly boosting with shrinkage."
+    ),
+    "bayes": Statement(
+        TWO_ROUNDS,
+        "App. C",
+        CITED,
+        "The Bayes predictor is attention with identity projections and beta = 1/sigma^2.",
+        Role.ASIDE,
+    ),
+    "3a": Statement(SEPARATE_PROJECTIONS, "4.3", PROVED, "Twicing stays in the row span of the values."),
+    "3b": Statement(SEPARATE_PROJECTIONS, "4.3", PROVED, "Twicing's correction has no parameters of its own."),
+    "3c": Statement(
+        SEPARATE_PROJECTIONS, "4.3", PROVED, "Boosting's correction leaves the row span of round 0's values."
+    ),
+    "3-hull": Statement(
+        SEPARATE_PROJECTIONS,
+        "6.4",
+        MEASURED,
+        "The boosted output leaves the hull of round 0's values at every position up to d_h.",
+    ),
+    "3-spectrum": Statement(
+        SEPARATE_PROJECTIONS,
+        "4.3",
+        CITED,
+        "Twicing slows the decay of capacity with depth from 1/n to 1/sqrt(n).",
+        Role.ASIDE,
+    ),
+    "4a": Statement(NEEDS_PRE_LN, "4.4", PROVED, "Under Pre-LN a correction enters the stream unchanged."),
+    "4b": Statement(NEEDS_PRE_LN, "4.4", PROVED, "Under Post-LN it passes LayerNorm's Jacobian, of rank d - 2."),
+    "4-stream": Statement(
+        NEEDS_PRE_LN, "4.4", STATED, "A Pre-LN stream is its start plus the sum of what the layers add."
+    ),
 }
 HOLD = {name: Quantity(f"{name} holds") for name in STATEMENTS}
 LIMIT = {name: Quantity(f"{name} limit shows") for name in STATEMENTS}
@@ -64,8 +130,8 @@ def describe(finding: Finding) -> str:
 
 
 CLAIMS = [
-    claim(f"theory-{name}", section, HOLD[name], HOLDS, sentence, paper="proved")
-    for name, (section, sentence) in STATEMENTS.items()
+    claim(f"theory-{name}", s.fact, HOLD[name], HOLDS, s.sentence, section=s.section, paper=s.paper, role=s.role)
+    for name, s in STATEMENTS.items()
 ]
 
 EXPERIMENT = Experiment(

@@ -16,16 +16,20 @@ class Quantity:
     Args:
         name: what it is; unique within its experiment.
         paper: the paper's value, where it gives one.
-        text: corpus it is measured on, where an experiment has several; "" means the first one.
+        text: corpus it is measured on, for quantities of language models; "" in a claim means every corpus.
     """
 
     name: str
     paper: float | None = field(default=None, compare=False)
     text: str = ""
 
-    def on(self, text: str, paper: float | None = None) -> Quantity:
-        """The same quantity on a corpus, with what the paper says of it there."""
-        return replace(self, text=text, paper=paper)
+    def on(self, text: str) -> Quantity:
+        """The same quantity on a corpus."""
+        return replace(self, text=text)
+
+    def with_paper(self, paper: float | None) -> Quantity:
+        """The same quantity with another value of the paper's."""
+        return replace(self, paper=paper)
 
     def __str__(self) -> str:
         return f"{self.name} | {self.text}" if self.text else self.name

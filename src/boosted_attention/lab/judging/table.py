@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from boosted_attention.lab.judging.place import Place
 from boosted_attention.lab.judging.quantity import Quantity
-from boosted_attention.statistics import Estimate, estimate, holm, paired_difference, seeds_needed
+from boosted_attention.statistics import Estimate, estimate, paired_difference, seeds_needed
 
 BySeed = Mapping[int, float]
 
@@ -36,11 +37,10 @@ class Paired:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A paired difference, Holm-adjusted within its table; how many seeds the paper's effect would need to show."""
+    """A paired difference, and how many seeds the paper's effect would need to show."""
 
     quantity: Quantity
     difference: Estimate
-    p_holm: float | None
     seeds_needed: int | None
 
     @property
@@ -60,19 +60,18 @@ class Table:
         title: heading.
         columns: headings of the numbers in a row.
         precision: decimals shown.
-        scale: what was run, where that is smaller than the paper's own.
     """
 
     title: str
     columns: list[str]
     precision: int = 1
-    scale: str | None = None
+    places: dict[str, Place] = field(default_factory=dict)  # by the text of quantities; "" without texts
     rows: dict[str, list[Cell | None]] = field(default_factory=dict)
     comparisons: list[Comparison] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     quantities: dict[Quantity, Estimate] = field(default_factory=dict)
-    missing: dict[Quantity, str] = field(default_factory=dict)  # with the reason
-    at_full_size: set[Quantity] = field(default_factory=set)  # of the paper's own size, whatever the table's scale
+    missing: dict[Quantity, str] = field(default_factory=dict)  # not run, with the reason
+    failed: dict[Quantity, str] = field(default_factory=dict)  # run without giving a number, with the reason
 
     def add_row(self, label: str, cells: Sequence[Cell | None]) -> None:
         """Add a row; the quantities of its cells are then known."""
@@ -81,14 +80,11 @@ class Table:
         self.quantities |= {c.quantity: c.ours for c in cells if c is not None and c.quantity is not None}
 
     def compare(self, pairs: Sequence[Paired]) -> None:
-        """Add paired differences, corrected together."""
-        differences = [paired_difference(pair.a, pair.b) for pair in pairs]
-        tested = [i for i, difference in enumerate(differences) if difference.p is not None]
-        adjusted = dict(zip(tested, holm([differences[i].p or 0.0 for i in tested]), strict=True))
-        for i, (pair, difference) in enumerate(zip(pairs, differences, strict=True)):
-            paper = pair.quantity.paper
+        """Add paired differences."""
+        for pair in pairs:
+            difference, paper = paired_difference(pair.a, pair.b), pair.quantity.paper
             needed = seeds_needed(paper, difference.std) if paper and difference.n > 1 else None
-            self.comparisons.append(Comparison(pair.quantity, difference, adjusted.get(i), needed))
+            self.comparisons.append(Comparison(pair.quantity, difference, needed))
             self.quantities[pair.quantity] = difference
 
 
@@ -147,7 +143,7 @@ def comparison_columns(table: Table) -> dict[str, list[str]]:
     columns = {
         "paired difference": [without_bars(c.label) for c in rows],
         "ours": [interval(c.difference, table.precision) for c in rows],
-        "p (Holm)": ["" if c.p_holm is None else f"{c.p_holm:.2g}" for c in rows],
+        "p": ["" if c.difference.p is None else f"{c.difference.p:.2g}" for c in rows],
         "paper": ["" if c.paper is None else f"{c.paper:+.3g}" for c in rows],
         "seeds the paper's effect needs": ["" if c.seeds_needed is None else str(c.seeds_needed) for c in rows],
     }

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.experiments.language._trials import Arm, arm_model, training_trial
+from boosted_attention.lab.judging.place import Kind, Place
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import BySeed, Cell, Paired, Table, exactly, over_seeds
 from boosted_attention.lab.presets import Preset
@@ -130,17 +131,23 @@ def relative(a: str, b: str, paper: float | None = None, name: str | None = None
     return Relative(a, b, Quantity(f"{a} - {b}" if name is None else name, paper))
 
 
-def scale_of(preset: Preset) -> str | None:
-    """None where size and text are the paper's own, otherwise what was run instead."""
-    text = preset.text
-    if text.is_the_papers and text.corpora[0] == WIKITEXT and set(text.corpora) <= set(THE_PAPERS):
-        return None
-    return f"{text.recipe}, {', '.join(short(preset, corpus) for corpus in text.corpora)}"
+def place_of(preset: Preset, corpus: str) -> Place:
+    """Where models of a preset on a corpus are measured; the size is the boosted model's."""
+    own = preset.text.is_the_papers and corpus in THE_PAPERS
+    size = f"{arm_model(preset, PLAIN[BOOSTED]).num_params() / 1e6:.1f} M"
+    return Place(kind=Kind.LANGUAGE, text=short(preset, corpus), size=size, is_the_papers=own)
 
 
-def describe_scale(table: Table) -> str:
+def places(preset: Preset) -> dict[str, Place]:
+    """The places of a table, by the text of its quantities."""
+    return {short(preset, corpus): place_of(preset, corpus) for corpus in preset.text.corpora}
+
+
+def describe_places(table: Table) -> str:
     """A sentence for captions."""
-    return "At the paper's own size." if table.scale is None else f"At the scale of {table.scale}, not the paper's."
+    if all(place.is_the_papers for place in table.places.values()):
+        return "At the paper's own size."
+    return f"At {'; '.join(map(str, table.places.values()))}; not the paper's size and text."
 
 
 def short(preset: Preset, corpus: str) -> str:
@@ -160,34 +167,14 @@ def row_label(preset: Preset, corpus: str, arm: str) -> str:
     return f"{arm}{tag(preset, corpus)}"
 
 
-def is_first(preset: Preset, corpus: str) -> bool:
-    """Whether claims about a single text mean this one."""
-    return corpus == preset.text.corpora[0]
-
-
 def located(preset: Preset, corpus: str, quantity: Quantity) -> Quantity:
-    """A quantity on a corpus, which is named where there are several; the paper's value is for the first one."""
-    if len(preset.text.corpora) == 1:
-        return quantity
-    return quantity.on(short(preset, corpus), quantity.paper if is_first(preset, corpus) else None)
-
-
-def stands_for(preset: Preset) -> dict[str, str]:
-    """The paper's corpus that each of ours is compared with: itself, or one that is not there."""
-    own = {corpus: corpus for corpus in preset.text.corpora if corpus in THE_PAPERS}
-    if preset.text.is_the_papers or own:
-        return own
-    return dict(zip(preset.text.corpora, THE_PAPERS, strict=False))
+    """A quantity on a corpus."""
+    return quantity.on(short(preset, corpus))
 
 
 def compare(table: Table, preset: Preset, corpus: str, pairs: Sequence[Paired]) -> None:
     """Add the differences on one corpus."""
-    here = [Paired(located(preset, corpus, pair.quantity), pair.a, pair.b) for pair in pairs]
-    table.compare(here)
-    if is_first(preset, corpus):
-        table.quantities |= {
-            pair.quantity: table.quantities[placed.quantity] for pair, placed in zip(pairs, here, strict=True)
-        }
+    table.compare([Paired(located(preset, corpus, pair.quantity), pair.a, pair.b) for pair in pairs])
 
 
 def add_arms(
@@ -214,8 +201,8 @@ def add_arms(
             count(one.flops_per_token / 1e6),
         ]
         table.add_row(row_label(preset, corpus, name), cells)
-        if quantity is not None and is_first(preset, corpus):
-            table.quantities[quantity] = own
+        if quantity is not None:
+            table.quantities[located(preset, corpus, quantity)] = own
 
 
 def count(value: float) -> Cell:
@@ -224,8 +211,8 @@ def count(value: float) -> Cell:
 
 
 def text_table(title: str, preset: Preset, columns: list[str] | None = None, unit: str = "percent") -> Table:
-    """An empty table at the preset's scale, with a note on what its differences are."""
-    table = Table(title, COLUMNS if columns is None else columns, precision=2, scale=scale_of(preset))
+    """An empty table with its places, and a note on what its differences are."""
+    table = Table(title, COLUMNS if columns is None else columns, precision=2, places=places(preset))
     training = "the paper's training" if preset.text.is_the_papers else f"preset {preset.name}"
     seeds = ", ".join(map(str, preset.text.seeds))
     table.notes.append(

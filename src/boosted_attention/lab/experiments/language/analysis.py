@@ -18,24 +18,27 @@ from boosted_attention.analysis.hull import (
     LayerHull,
 )
 from boosted_attention.analysis.survey import by_layer
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._shared import (
     BOOSTED,
     PLAIN,
     STANDARD,
+    WIKITEXT,
     against_zero,
     compare,
-    is_first,
-    scale_of,
+    located,
+    places,
     short,
     tag,
     training_trials,
 )
 from boosted_attention.lab.experiments.language._trials import analysis_trial
-from boosted_attention.lab.judging.claim import Claim, claim
+from boosted_attention.lab.judging.claim import Claim, Role, claim
+from boosted_attention.lab.judging.facts import DIVIDES_LABOUR, FRIEDMANS_BOOSTING, SEPARATE_PROJECTIONS, Fact
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity, difference
 from boosted_attention.lab.judging.table import Cell, Paired, Table, interval, over_seeds
-from boosted_attention.lab.judging.verdicts import above, below, number
+from boosted_attention.lab.judging.verdicts import above, below, equal, number
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.records import from_json
@@ -91,7 +94,11 @@ ENTROPY_0 = Quantity("entropy | round 0", PAPER.entropy_round_0)
 ENTROPY_1 = Quantity("entropy | round 1", PAPER.entropy_round_1)
 ROUND_0_OVER_STANDARD = difference(ENTROPY_0, ENTROPY_STANDARD, "entropy, round 0 - standard")
 ROUND_1_OVER_STANDARD = difference(ENTROPY_1, ENTROPY_STANDARD, "entropy, round 1 - standard")
-LAYER_1_SPREAD = Quantity("spread of gates, layer 1 - other layers")
+LAYER_1_SPREAD = Quantity("spread of gates, layer 1 - largest of the others")
+LAYER_1_GATE = Quantity("mean gate, layer 1 - largest of the others")
+LAYER_0_GATE = Quantity("mean gate, layer 0 - smallest of the others")
+OF_SEVERAL_LAYERS = (LAYER_1_SPREAD, LAYER_1_GATE, LAYER_0_GATE)
+FITS = Quantity("norm of x - F over norm of x, round 1 - round 0, mean over layers")
 OUTSIDE = Quantity("share of outputs outside the hull (%)", 100.0)
 FARTHER = Quantity("hull distance beyond head_dim, boosted over random (%)")
 SHARPNESS_AND_GATE = Quantity("correlation of sharpness and gate")
@@ -241,21 +248,19 @@ def trials(preset: Preset) -> list[Trial]:
 
 def collect(preset: Preset, results: Results) -> Table:
     n_layers = preset.text.configuration().model.n_layers
-    table = Table(TITLE, [f"layer {i}" for i in range(n_layers)], precision=3, scale=scale_of(preset))
+    table = Table(TITLE, [f"layer {i}" for i in range(n_layers)], precision=3, places=places(preset))
     for corpus in preset.text.corpora:
         found = {seed: from_json(Analysis, results(trial)) for seed, trial in analyses(preset, corpus).items()}
         for name, measure in MEASURES.items():
             cells = row_cells(preset, found, name, measure, n_layers)
             table.add_row(f"{name}{tag(preset, corpus)}", cells)
-            if is_first(preset, corpus):  # claims mean the first corpus
-                table.quantities |= {
-                    BY_LAYER[name, layer]: cell.ours
-                    for layer, cell in enumerate(cells)
-                    if cell is not None and (name, layer) in BY_LAYER
-                }
+            table.quantities |= {
+                located(preset, corpus, BY_LAYER[name, layer]): cell.ours
+                for layer, cell in enumerate(cells)
+                if cell is not None and (name, layer) in BY_LAYER
+            }
         add_differences(table, preset, corpus, found)
-        if is_first(preset, corpus):
-            add_relations(table, found)
+        add_relations(table, preset, corpus, found)
         one = next(iter(found.values()))
         picked = "; ".join(f"seed {seed}: {a.importance.worth_boosting}" for seed, a in found.items())
         table.notes.append(
@@ -274,15 +279,13 @@ def collect(preset: Preset, results: Results) -> Table:
 def name_missing(table: Table, n_layers: int) -> None:
     """Say why a table lacks what only other models have."""
     fewer = {quantity for (_, layer), quantity in BY_LAYER.items() if layer >= n_layers}
-    table.missing |= dict.fromkeys(fewer, f"the model has {n_layers} layers")
-    if n_layers == 1:
-        table.missing[LAYER_1_SPREAD] = "the model has one layer"
-    for quantity, why in (
-        (FARTHER, "no position sees more values than a head has dimensions"),
-        *((quantity, "the model has too few layers, or one of the two does not vary") for quantity in RELATED),
-    ):
-        if quantity not in table.quantities:
-            table.missing[quantity] = why
+    reasons = dict.fromkeys(fewer, f"the model has {n_layers} layers")
+    reasons |= dict.fromkeys(OF_SEVERAL_LAYERS, "the model has one layer")
+    reasons |= dict.fromkeys(RELATED, "the model has too few layers, or one of the two does not vary")
+    reasons[FARTHER] = "no position sees more values than a head has dimensions"
+    for text in table.places:
+        located_reasons = {quantity.on(text): why for quantity, why in reasons.items()}
+        table.missing |= {q: why for q, why in located_reasons.items() if q not in table.quantities}
 
 
 def row_cells(preset: Preset, found: Found, name: str, measure: Measure, n_layers: int) -> list[Cell | None]:
@@ -319,38 +322,53 @@ def mean_entropy_of_standard(found: Found) -> dict[int, float]:
 
 
 def add_differences(table: Table, preset: Preset, corpus: str, found: Found) -> None:
-    """Compare the entropy of the rounds with the standard model's, and layer 1's gates with the others'."""
+    """Compare the entropy of the rounds with the standard model's, and some layers' gates with the others'."""
     standard, first, second = mean_entropy_of_standard(found), mean_entropy(found, 0), mean_entropy(found, 1)
-    pairs = [Paired(ROUND_0_OVER_STANDARD, first, standard), Paired(ROUND_1_OVER_STANDARD, second, standard)]
+    left = [
+        {seed: average([one.left for one in by_layer(a.dynamics, m).values()]) for seed, a in found.items()}
+        for m in (0, 1)
+    ]
+    pairs = [
+        Paired(ROUND_0_OVER_STANDARD, first, standard),
+        Paired(ROUND_1_OVER_STANDARD, second, standard),
+        Paired(FITS, left[1], left[0]),
+    ]
     if len(table.columns) > 1:
         spread = {seed: {layer: g.spread for layer, g in by_layer(a.gates, 1).items()} for seed, a in found.items()}
-        over_others = {
-            seed: values[1] - max(v for layer, v in values.items() if layer != 1) for seed, values in spread.items()
-        }
-        pairs.append(against_zero(LAYER_1_SPREAD, over_others))
-    if scale_of(preset) is not None:  # sizes cannot be compared at another scale
-        pairs = [Paired(Quantity(pair.quantity.name), pair.a, pair.b) for pair in pairs]
+        mean_gate = {seed: {layer: g.mean for layer, g in by_layer(a.gates, 1).items()} for seed, a in found.items()}
+        pairs += [
+            against_zero(LAYER_1_SPREAD, {seed: over_others(values, 1, max) for seed, values in spread.items()}),
+            against_zero(LAYER_1_GATE, {seed: over_others(values, 1, max) for seed, values in mean_gate.items()}),
+            against_zero(LAYER_0_GATE, {seed: over_others(values, 0, min) for seed, values in mean_gate.items()}),
+        ]
+    if not table.places[short(preset, corpus)].is_the_papers:  # sizes cannot be compared elsewhere
+        pairs = [Paired(pair.quantity.with_paper(None), pair.a, pair.b) for pair in pairs]
     compare(table, preset, corpus, pairs)
-    if is_first(preset, corpus):
-        means = {ENTROPY_STANDARD: standard, ENTROPY_0: first, ENTROPY_1: second}
-        table.quantities |= {quantity: over_seeds(values) for quantity, values in means.items()}
+    means = {ENTROPY_STANDARD: standard, ENTROPY_0: first, ENTROPY_1: second}
+    table.quantities |= {located(preset, corpus, q): over_seeds(values) for q, values in means.items()}
 
 
-def add_relations(table: Table, found: Found) -> None:
+def over_others(values: Mapping[int, float], layer: int, of: Callable[[list[float]], float]) -> float:
+    """How much larger a layer's value is than the largest, or smallest, of the other layers'."""
+    return values[layer] - of([v for other, v in values.items() if other != layer])
+
+
+def add_relations(table: Table, preset: Preset, corpus: str, found: Found) -> None:
     """Add correlations across layers, and how often and how far outputs leave the hull."""
     for quantity, value in RELATED.items():
         values = [value(a.relations) for a in found.values()]
         known = [v for v in values if v is not None]
         if len(known) == len(values):
-            ours = table.quantities[quantity] = bounded(quantity.name, estimate(known))
-            name = quantity.name
+            ours = table.quantities[located(preset, corpus, quantity)] = bounded(quantity.name, estimate(known))
+            name = f"{quantity.name}{tag(preset, corpus)}"
             table.notes.append(f"{name[0].upper()}{name[1:]} over layers: {interval(ours, 2)}.")
     layers = [hull_layers(a.hull.model) for a in found.values()]
     outside = [100 * average([row.paper[BOOSTED_OUTPUT].outside for row in rows]) for rows in layers]
-    table.quantities[OUTSIDE] = bounded(OUTSIDE.name, estimate(outside))
+    table.quantities[located(preset, corpus, OUTSIDE)] = bounded(OUTSIDE.name, estimate(outside))
     beyond = [[row.beyond_head_dim for row in rows if row.beyond_head_dim is not None] for rows in layers]
     if [len(rows) for rows in beyond] == [len(rows) for rows in layers]:  # equal norms: distances can be compared
-        table.quantities[FARTHER] = estimate([average([farther(kinds) for kinds in rows]) for rows in beyond])
+        values = [average([farther(kinds) for kinds in rows]) for rows in beyond]
+        table.quantities[located(preset, corpus, FARTHER)] = estimate(values)
 
 
 def farther(kinds: Mapping[str, HullDistances]) -> float:
@@ -362,67 +380,17 @@ def average(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def size(id: str, quantity: Quantity, sentence: str, margin: float = 0.0, paper: str | None = None) -> Claim:
-    """A claim about a number of Section 6.4."""
-    return claim(id, "6.4", quantity, number(margin), sentence, paper=paper)
+def figure_of(
+    id: str, fact: Fact, quantity: Quantity, sentence: str, rival: float = 0.0, paper: str | None = None
+) -> Claim:
+    """A claim about a number of Section 6.4, which is of one model on WikiText-103."""
+    return claim(id, fact, quantity.on(WIKITEXT), number(rival=rival), sentence, section="6.4", paper=paper)
 
 
 CLAIMS = [
-    *(
-        size(f"gate-layer-{i}", BY_LAYER[MEAN_GATE, i], f"The mean gate of layer {i} is {PAPER.mean_gate[i]}.")
-        for i in LAYERS
-    ),
-    *(
-        size(
-            f"hull-layer-{i}",
-            BY_LAYER[HULL_DISTANCE, i],
-            f"The mean distance from the hull in layer {i} is {PAPER.hull_distance[i]}.",
-        )
-        for i in LAYERS
-    ),
-    size(
-        "gate-layer-0-spread",
-        BY_LAYER[SPREAD, 0],
-        f"Layer 0's gates have a standard deviation of {PAPER.spread_of_gates[0]} over dimensions.",
-    ),
-    claim(
-        "gate-spread",
-        "6.4",
-        LAYER_1_SPREAD,
-        above(),
-        "Layer 1's gates vary most over dimensions.",
-        paper=f"{PAPER.spread_of_gates[1]}",
-    ),
-    claim(
-        "hull-ranking",
-        "6.4",
-        HULL_AND_GATE,
-        above(),
-        "The layers' hull distances rank as their gates do.",
-        paper="the same ranking",
-    ),
-    size("hull-all", OUTSIDE, "Every sampled output is outside the hull.", paper="100 %"),
-    size(
-        "entropy-standard",
-        ENTROPY_STANDARD,
-        f"Standard attention's mean entropy is {ENTROPY_STANDARD.paper} nats.",
-        paper=f"{ENTROPY_STANDARD.paper} nats",
-    ),
-    size(
-        "entropy-round-0-size",
-        ENTROPY_0,
-        f"Round 0's mean entropy is {ENTROPY_0.paper} nats.",
-        paper=f"{ENTROPY_0.paper} nats",
-    ),
-    size(
-        "entropy-round-1-size",
-        ENTROPY_1,
-        f"Round 1's mean entropy is {ENTROPY_1.paper} nats.",
-        paper=f"{ENTROPY_1.paper} nats",
-    ),
     claim(
         "entropy-round-0",
-        "6.4",
+        DIVIDES_LABOUR,
         ROUND_0_OVER_STANDARD,
         above(),
         "Round 0 of the boosted model is more diffuse than standard attention.",
@@ -430,52 +398,153 @@ CLAIMS = [
     ),
     claim(
         "entropy-round-1",
-        "6.4",
+        DIVIDES_LABOUR,
         ROUND_1_OVER_STANDARD,
         below(),
         "Round 1 is more focused than standard attention.",
         paper=f"{ENTROPY_1.paper} against {ENTROPY_STANDARD.paper}",
     ),
-    size(
-        "entropy-layer-1-round-0",
-        BY_LAYER[RATIO_0, 1],
-        f"In layer 1 round 0 is {PAPER.entropy_ratio_round_0[1]:.0f} % more diffuse.",
-        margin=5.0,
-        paper=f"{PAPER.entropy_ratio_round_0[1]:+.0f} %",
-    ),
-    size(
-        "entropy-layer-1-round-1",
-        BY_LAYER[RATIO_1, 1],
-        f"In layer 1 round 1 is {-(PAPER.entropy_ratio_round_1[1] or 0):.0f} % less diffuse.",
-        margin=5.0,
-        paper=f"{PAPER.entropy_ratio_round_1[1]:+.0f} %",
-    ),
-    claim(
-        "hull-random",
-        "6.4",
-        FARTHER,
-        above(),
-        "A learned correction leaves the hull farther than a random one of the same norm, where more values are "
-        "visible than a head has dimensions.",
-        paper="not measured",
-        control=True,
-    ),
-    claim(
-        "gate-importance",
-        "6.4",
-        IMPORTANCE_AND_GATE,
-        above(),
-        "The layers with wider gates are those whose correction matters more.",
-        paper="not measured",
-        control=True,
-    ),
     claim(
         "entropy-gate",
-        "6.4",
+        DIVIDES_LABOUR,
         SHARPNESS_AND_GATE,
         above(),
         "Layers whose correction is sharper open their gate wider.",
         paper="correlated",
+        role=Role.ASIDE,
+    ),
+    claim(
+        "gate-widest",
+        DIVIDES_LABOUR,
+        LAYER_1_GATE,
+        above(),
+        "Layer 1 opens its gate widest.",
+        paper=f"{PAPER.mean_gate[1]}",
+        role=Role.ASIDE,
+    ),
+    claim(
+        "gate-narrowest",
+        DIVIDES_LABOUR,
+        LAYER_0_GATE,
+        below(),
+        "Layer 0 opens its gate least.",
+        paper=f"{PAPER.mean_gate[0]}",
+        role=Role.ASIDE,
+    ),
+    claim(
+        "gate-spread",
+        DIVIDES_LABOUR,
+        LAYER_1_SPREAD,
+        above(),
+        "Layer 1's gates vary more over dimensions than those of any other layer.",
+        paper=f"{PAPER.spread_of_gates[1]}",
+        role=Role.ASIDE,
+    ),
+    claim(
+        "hull-all",
+        SEPARATE_PROJECTIONS,
+        OUTSIDE,
+        equal(100.0, 1.0),
+        "Every sampled output is outside the hull.",
+        section="6.4",
+        paper="100 %",
+    ),
+    claim(
+        "hull-ranking",
+        SEPARATE_PROJECTIONS,
+        HULL_AND_GATE,
+        equal(1.0, 0.1),
+        "The layers' hull distances rank as their gates do.",
+        section="6.4",
+        paper="the same ranking",
+        role=Role.ASIDE,
+    ),
+    *(
+        figure_of(
+            f"gate-layer-{i}",
+            DIVIDES_LABOUR,
+            BY_LAYER[MEAN_GATE, i],
+            f"The mean gate of layer {i} is {PAPER.mean_gate[i]}.",
+            rival=0.5,  # where gates start
+        )
+        for i in LAYERS
+    ),
+    *(
+        figure_of(
+            f"gate-layer-{i}-spread",
+            DIVIDES_LABOUR,
+            BY_LAYER[SPREAD, i],
+            f"Layer {i}'s gates have a standard deviation of {spread} over dimensions.",
+        )
+        for i, spread in enumerate(PAPER.spread_of_gates)
+        if spread is not None
+    ),
+    *(
+        figure_of(
+            f"hull-layer-{i}",
+            SEPARATE_PROJECTIONS,
+            BY_LAYER[HULL_DISTANCE, i],
+            f"The mean distance from the hull in layer {i} is {PAPER.hull_distance[i]}.",
+        )
+        for i in LAYERS
+    ),
+    *(
+        figure_of(
+            f"entropy-{tagged}",
+            DIVIDES_LABOUR,
+            quantity,
+            f"{said} has a mean entropy of {quantity.paper} nats.",
+            rival=rival.paper or 0.0,
+            paper=f"{quantity.paper} nats",
+        )
+        for tagged, quantity, rival, said in (
+            ("standard-size", ENTROPY_STANDARD, ENTROPY_0, "Standard attention"),
+            ("round-0-size", ENTROPY_0, ENTROPY_STANDARD, "Round 0"),
+            ("round-1-size", ENTROPY_1, ENTROPY_STANDARD, "Round 1"),
+        )
+    ),
+    *(
+        figure_of(
+            f"entropy-layer-1-round-{m}",
+            DIVIDES_LABOUR,
+            BY_LAYER[ratio, 1],
+            f"In layer 1 the entropy of round {m} differs from the standard model's by {percent:+.0f} %.",
+            paper=f"{percent:+.0f} %",
+        )
+        for m, ratio, percent in (
+            (0, RATIO_0, PAPER.entropy_ratio_round_0[1]),
+            (1, RATIO_1, PAPER.entropy_ratio_round_1[1]),
+        )
+    ),
+    claim(
+        "hull-random",
+        SEPARATE_PROJECTIONS,
+        FARTHER,
+        above(),
+        "A learned correction leaves the hull farther than a random one of the same norm, where more values are "
+        "visible than a head has dimensions.",
+        section="6.4",
+        paper="not measured",
+        role=Role.CONTROL,
+    ),
+    claim(
+        "gate-importance",
+        DIVIDES_LABOUR,
+        IMPORTANCE_AND_GATE,
+        above(),
+        "The layers with wider gates are those whose correction matters more.",
+        paper="not measured",
+        role=Role.CONTROL,
+    ),
+    claim(
+        "lm-fit",
+        FRIEDMANS_BOOSTING,
+        FITS,
+        below(),
+        "A round fits its residual: ||x - F|| is smaller behind round 1 than behind round 0.",
+        section="6.4",
+        paper="not measured",
+        role=Role.CONTROL,
     ),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._shared import (
     BOOSTED,
     FAIR,
@@ -16,6 +16,7 @@ from boosted_attention.lab.experiments.language._shared import (
     add_arms,
     compare,
     describe_matched,
+    located,
     main_arms,
     matched_arm,
     perplexities,
@@ -27,7 +28,9 @@ from boosted_attention.lab.experiments.language._shared import (
     training_trials,
 )
 from boosted_attention.lab.experiments.language._trials import Arm, derived_trial, timing_trial
-from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.claim import Role, claim
+from boosted_attention.lab.judging.facts import BEATS_EQUAL_PARAMETERS, RESIDUAL_IS_KEY
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.table import Table
 from boosted_attention.lab.judging.verdicts import below
 from boosted_attention.lab.presets import Preset
@@ -111,9 +114,10 @@ def collect(preset: Preset, results: Results) -> Table:
         add_arms(table, preset, corpus, found)
         values = perplexities(found)
         compare(table, preset, corpus, [OVER[name].of(values) for name in values if name != BOOSTED])
-    for compared in OVER.values():
-        if compared.quantity not in table.quantities:
-            table.missing[compared.quantity] = f"{compared.b} was not run"
+        for compared in OVER.values():
+            quantity = located(preset, corpus, compared.quantity)
+            if quantity not in table.quantities:
+                table.missing[quantity] = f"{compared.b} was not run"
     return table
 
 
@@ -129,21 +133,22 @@ def describe_timed(by_seed: Mapping[int, TimeMatched]) -> str:
 CLAIMS = [
     claim(
         "lm-residual",
-        "6.1",
+        RESIDUAL_IS_KEY,
         OVER[PARALLEL].quantity,
         below(),
-        "It is the residual: a parallel second attention on x gains less.",
+        "A parallel second attention on x, without the residual, has a higher perplexity.",
+        section="6.1",
         paper="not tested",
-        control=True,
+        role=Role.CONTROL,
     ),
     claim(
         "lm-flops",
-        "6.1",
+        BEATS_EQUAL_PARAMETERS,
         OVER[EQUAL_FLOPS].quantity,
         below(),
-        "The gain cannot be had by spending the same compute on width.",
+        "A wider standard model with as many FLOPs has a higher perplexity.",
         paper="not tested",
-        control=True,
+        role=Role.CONTROL,
     ),
 ]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._shared import (
     BOOSTED,
     PLAIN,
     WIKITEXT,
     add_arms,
     compare,
-    is_first,
+    located,
     perplexities,
     read,
     text_table,
@@ -19,6 +19,8 @@ from boosted_attention.lab.experiments.language._shared import (
 from boosted_attention.lab.experiments.language._trials import Arm
 from boosted_attention.lab.experiments.language.main import PAPER as MAIN
 from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.facts import KV_SOURCE
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity, difference
 from boosted_attention.lab.judging.table import Paired, Table, over_seeds
 from boosted_attention.lab.judging.verdicts import below, number
@@ -36,10 +38,8 @@ PERPLEXITY = {
     RESIDUAL: Quantity("perplexity, residual", MAIN[WIKITEXT][BOOSTED]),
     INPUT: Quantity("perplexity, input", 69.3),
 }
-VALIDATION = {
-    RESIDUAL: Quantity("validation perplexity, residual", 68.1),
-    INPUT: Quantity("validation perplexity, input", 69.5),
-}
+PAPER_VALIDATION = {RESIDUAL: 68.1, INPUT: 69.5}
+VALIDATION = {arm: Quantity(f"validation perplexity, {arm}", paper) for arm, paper in PAPER_VALIDATION.items()}
 OVER_INPUT = difference(PERPLEXITY[RESIDUAL], PERPLEXITY[INPUT], "residual - input")
 OVER_SHARED = Quantity("residual - shared")
 
@@ -52,10 +52,11 @@ def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset, unit="points")
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, ARMS)
-        own = {arm: q if corpus == WIKITEXT else Quantity(q.name) for arm, q in PERPLEXITY.items()}
+        own = {arm: q if corpus == WIKITEXT else q.with_paper(None) for arm, q in PERPLEXITY.items()}
         add_arms(table, preset, corpus, found, own)
-        if is_first(preset, corpus):
-            table.quantities |= {q: over_seeds(validation(found[arm])) for arm, q in VALIDATION.items()}
+        table.quantities |= {
+            located(preset, corpus, q): over_seeds(validation(found[arm])) for arm, q in VALIDATION.items()
+        }
         values = perplexities(found)
         pairs = [
             Paired(OVER_INPUT, values[RESIDUAL], values[INPUT]),
@@ -68,32 +69,30 @@ def collect(preset: Preset, results: Results) -> Table:
 CLAIMS = [
     claim(
         "lm-kv-residual",
-        "App. D",
+        KV_SOURCE,
         OVER_INPUT,
         below(),
-        "Keys and values from the residual beat keys and values from the input.",
+        "Keys and values from the residual have a lower perplexity than keys and values from the input.",
         paper=f"{OVER_INPUT.paper} points",
     ),
-    claim(
-        "lm-kv-input",
-        "App. D",
-        PERPLEXITY[INPUT],
-        number(),
-        f"With keys and values from the input the test perplexity is {PERPLEXITY[INPUT].paper}.",
-    ),
-    claim(
-        "lm-kv-residual-val",
-        "App. D",
-        VALIDATION[RESIDUAL],
-        number(),
-        f"With keys and values from the residual the validation perplexity is {VALIDATION[RESIDUAL].paper}.",
-    ),
-    claim(
-        "lm-kv-input-val",
-        "App. D",
-        VALIDATION[INPUT],
-        number(),
-        f"With keys and values from the input the validation perplexity is {VALIDATION[INPUT].paper}.",
+    *(
+        claim(f"lm-kv-{tagged}", KV_SOURCE, quantity.on(WIKITEXT), number(rival=rival), f"{said} is {quantity.paper}.")
+        for tagged, quantity, rival, said in (
+            ("size", OVER_INPUT, 0.0, "The difference in points of perplexity"),
+            ("input", PERPLEXITY[INPUT], MAIN[WIKITEXT][BOOSTED], "With K/V from the input the test perplexity"),
+            (
+                "residual-val",
+                VALIDATION[RESIDUAL],
+                PAPER_VALIDATION[INPUT],
+                "With K/V from the residual the validation perplexity",
+            ),
+            (
+                "input-val",
+                VALIDATION[INPUT],
+                PAPER_VALIDATION[RESIDUAL],
+                "With K/V from the input the validation perplexity",
+            ),
+        )
     ),
 ]
 

@@ -3,55 +3,55 @@
 from __future__ import annotations
 
 from boosted_attention.chart import Figure, Panel, Series, measured
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._shared import (
     BOOSTED,
     FAIR,
     OPENWEBTEXT,
     STANDARD,
-    THE_PAPERS,
     TWICING,
     WIKITEXT,
+    Relative,
     add_arms,
     compare,
     describe_matched,
-    describe_scale,
-    located,
+    describe_places,
     main_arms,
     perplexities,
     read,
     relative,
     row_label,
     short,
-    stands_for,
     text_table,
     training_trials,
 )
-from boosted_attention.lab.judging.claim import Claim, claim
+from boosted_attention.lab.judging.claim import Claim, Role, claim
+from boosted_attention.lab.judging.facts import BEATS_EQUAL_PARAMETERS, BEATS_STANDARD, BEATS_TWICING
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
-from boosted_attention.lab.judging.table import Paired, Table, exactly, over_seeds
+from boosted_attention.lab.judging.table import Paired, Table
 from boosted_attention.lab.judging.verdicts import below, number
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.train.recipes import find_recipe
 
 TITLE = "Language models (Table 3)"
 PAPER = {
     WIKITEXT: {STANDARD: 72.2, TWICING: 69.6, FAIR: 69.0, BOOSTED: 67.9},
     OPENWEBTEXT: {STANDARD: 114.9, TWICING: 110.7, FAIR: 110.2, BOOSTED: 108.5},
 }
-# What the paper says in percent, and in points of perplexity, follows from its table.
-PAPER_REDUCTION = {text: round(100 * (arms[BOOSTED] / arms[STANDARD] - 1), 1) for text, arms in PAPER.items()}
-PAPER_OVER_TWICING = {text: round(arms[BOOSTED] - arms[TWICING], 1) for text, arms in PAPER.items()}
+
+
+def percent(a: str, b: str, text: str) -> float:
+    """What the paper's table says of arm a against arm b, in percent."""
+    return round(100 * (PAPER[text][a] / PAPER[text][b] - 1), 1)
+
 
 PERPLEXITY = {arm: Quantity(arm) for arm in (STANDARD, TWICING, FAIR, BOOSTED)}
-OVER_STANDARD = relative(BOOSTED, STANDARD)
-OVER_TWICING = relative(BOOSTED, TWICING)
-OVER_FAIR = relative(BOOSTED, FAIR)
-TWICING_GAIN = relative(TWICING, STANDARD)
-FAIR_GAIN = relative(FAIR, STANDARD)
-RELATIVES = (OVER_STANDARD, OVER_TWICING, OVER_FAIR, TWICING_GAIN, FAIR_GAIN)
-MORE_PARAMETERS = Quantity("parameters, boosted - standard", 18.0)
+OVER_STANDARD, OVER_TWICING, OVER_FAIR, TWICING_GAIN, FAIR_GAIN = RELATIVES = tuple(
+    relative(a, b, percent(a, b, WIKITEXT))
+    for a, b in ((BOOSTED, STANDARD), (BOOSTED, TWICING), (BOOSTED, FAIR), (TWICING, STANDARD), (FAIR, STANDARD))
+)
+POINTS_OVER_TWICING = Quantity("boosted - twicing, in points of perplexity")
 
 
 def trials(preset: Preset) -> list[Trial]:
@@ -60,36 +60,22 @@ def trials(preset: Preset) -> list[Trial]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset)
-    stands = stands_for(preset)
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, main_arms(preset))
-        paper = PAPER.get(stands.get(corpus, ""), {})
         own = PAPER.get(corpus, {})
-        add_arms(table, preset, corpus, found, {arm: q.on("", own.get(arm)) for arm, q in PERPLEXITY.items()})
+        add_arms(table, preset, corpus, found, {arm: q.with_paper(own.get(arm)) for arm, q in PERPLEXITY.items()})
         values = perplexities(found)
-        pairs = [with_paper(r.of(values), r.a, r.b, paper) for r in RELATIVES]
+        pairs = [on_corpus(r.of(values), r, corpus) for r in RELATIVES]
+        pairs.append(Paired(POINTS_OVER_TWICING, values[BOOSTED], values[TWICING]))
         compare(table, preset, corpus, pairs)
-        if corpus in stands:  # under the names the claims use
-            theirs = stands[corpus]
-            for arm, quantity in PERPLEXITY.items():
-                table.quantities[quantity.on(theirs)] = over_seeds(values[arm])
-            for r in RELATIVES:
-                here = located(preset, corpus, r.quantity)
-                table.quantities[r.quantity.on(theirs)] = table.quantities[here]
-    for theirs in set(THE_PAPERS) - set(stands.values()):
-        for quantity in (*PERPLEXITY.values(), *(r.quantity for r in RELATIVES)):
-            table.missing[quantity.on(theirs)] = f"no text was run for {theirs}"
-    boosted, standard = (find_recipe(f"paper-small-{name}").model.num_params() for name in (BOOSTED, STANDARD))
-    table.quantities[MORE_PARAMETERS] = exactly(100 * (boosted / standard - 1))  # known without training
-    table.at_full_size.add(MORE_PARAMETERS)
     table.notes.append(describe_matched(preset, {FAIR: main_arms(preset)[FAIR]}))
     return table
 
 
-def with_paper(pair: Paired, a: str, b: str, paper: dict[str, float]) -> Paired:
-    """The comparison with what the paper's perplexities say of it."""
-    theirs = 100 * (paper[a] / paper[b] - 1) if paper else None
-    return Paired(Quantity(pair.quantity.name, theirs), pair.a, pair.b)
+def on_corpus(pair: Paired, r: Relative, corpus: str) -> Paired:
+    """The comparison with what the paper says of it on this text; on others, what it says on WikiText-103."""
+    theirs = percent(r.a, r.b, corpus if corpus in PAPER else WIKITEXT)
+    return Paired(pair.quantity.with_paper(theirs), pair.a, pair.b)
 
 
 def figure(preset: Preset, table: Table, results: Results) -> Figure:
@@ -109,71 +95,84 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
         name="results",
         title="Test perplexity",
         caption="The paper's Figure 2, left: lower is better; the axis does not begin at zero. "
-        + describe_scale(table),
+        + describe_places(table),
         panels=panels,
     )
 
 
+FACT_OF = {  # arm: fact that its perplexity stands beside
+    STANDARD: BEATS_STANDARD,
+    TWICING: BEATS_TWICING,
+    FAIR: BEATS_EQUAL_PARAMETERS,
+    BOOSTED: BEATS_STANDARD,
+}
+RUNS = 2  # seeds behind the paper's figures
+
+
 def on_text(corpus: str, tagged: str) -> list[Claim]:
-    """The claims about one of the paper's texts."""
-    paper, reduction = PAPER[corpus], PAPER_REDUCTION[corpus]
-    rivals = {
-        STANDARD: (OVER_STANDARD, f"{reduction} %"),
-        FAIR: (OVER_FAIR, f"{paper[FAIR]} to {paper[BOOSTED]}"),
-        TWICING: (OVER_TWICING, f"{PAPER_OVER_TWICING[corpus]} points"),
-    }
+    """The figures of one of the paper's texts."""
+    paper = PAPER[corpus]
+    points = round(paper[BOOSTED] - paper[TWICING], 1)
     return [
         *(
             claim(
                 f"lm-{tagged}-{arm}",
-                "6.1",
-                quantity.on(corpus, paper[arm]),
-                number(),
+                FACT_OF[arm],
+                quantity.on(corpus).with_paper(paper[arm]),
+                number(rival=paper[BOOSTED if arm == STANDARD else STANDARD], runs=RUNS),
                 f"The {arm} model reaches a test perplexity of {paper[arm]} on {corpus}.",
             )
             for arm, quantity in PERPLEXITY.items()
         ),
         *(
             claim(
-                f"lm-{tagged}-vs-{rival}",
-                "6.1",
-                compared.quantity.on(corpus),
-                below(),
-                f"Boosted attention has a lower perplexity than {rival} on {corpus}.",
-                paper=shown,
+                f"lm-{tagged}-over-{r.b}",
+                FACT_OF[r.b],
+                r.quantity.on(corpus).with_paper(percent(r.a, r.b, corpus)),
+                number(runs=RUNS),
+                f"Boosted attention's perplexity on {corpus} is {-percent(r.a, r.b, corpus)} % below that of {r.b}.",
+                paper=f"{percent(r.a, r.b, corpus):+} %",
             )
-            for rival, (compared, shown) in rivals.items()
+            for r in (OVER_STANDARD, OVER_FAIR)
         ),
         claim(
-            f"lm-{tagged}-size",
-            "6.1",
-            OVER_STANDARD.quantity.on(corpus, reduction),
-            number(),
-            f"The reduction against standard attention on {corpus} is {-reduction} %.",
-            paper=f"{reduction:+} %",
-        ),
-        claim(
-            f"lm-{tagged}-twicing-helps",
-            "6.1",
-            TWICING_GAIN.quantity.on(corpus),
-            below(),
-            f"Twicing has a lower perplexity than standard attention on {corpus}.",
-            paper="lower",
+            f"lm-{tagged}-over-twicing",
+            BEATS_TWICING,
+            POINTS_OVER_TWICING.on(corpus).with_paper(points),
+            number(runs=RUNS),
+            f"Boosted attention's perplexity on {corpus} is {-points} points below that of twicing.",
+            paper=f"{points:+} points",
         ),
     ]
 
 
 CLAIMS = [
+    *(
+        claim(
+            f"lm-vs-{r.b}",
+            fact,
+            r.quantity,
+            below(),
+            f"Boosted attention has a lower perplexity than {said}.",
+            paper=f"{percent(r.a, r.b, WIKITEXT):+} % and {percent(r.a, r.b, OPENWEBTEXT):+} %",
+        )
+        for r, fact, said in (
+            (OVER_STANDARD, BEATS_STANDARD, "standard attention"),
+            (OVER_FAIR, BEATS_EQUAL_PARAMETERS, "the wider standard model with as many parameters"),
+            (OVER_TWICING, BEATS_TWICING, "twicing"),
+        )
+    ),
+    claim(
+        "lm-twicing-helps",
+        BEATS_TWICING,
+        TWICING_GAIN.quantity,
+        below(),
+        "Twicing has a lower perplexity than standard attention.",
+        paper=f"{TWICING_GAIN.quantity.paper:+} %",
+        role=Role.ASIDE,
+    ),
     *on_text(WIKITEXT, "wt103"),
     *on_text(OPENWEBTEXT, "owt"),
-    claim(
-        "lm-params",
-        "3.1",
-        MORE_PARAMETERS,
-        number(1.0),
-        f"Two rounds add about {MORE_PARAMETERS.paper:.0f} % parameters to the model.",
-        paper=f"{MORE_PARAMETERS.paper:+.0f} %",
-    ),
 ]
 
 EXPERIMENT = Experiment(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._shared import (
     BOOSTED,
     FAIR,
@@ -22,6 +22,8 @@ from boosted_attention.lab.experiments.language._shared import (
 from boosted_attention.lab.experiments.language._trials import Arm
 from boosted_attention.lab.experiments.language.main import PAPER as MAIN
 from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.facts import NEEDS_PRE_LN
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Table
 from boosted_attention.lab.judging.verdicts import above, below, number
@@ -64,7 +66,7 @@ def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset)
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, arms(preset))
-        own = {POST[arm]: q if corpus == WIKITEXT else Quantity(q.name) for arm, q in PERPLEXITY.items()}
+        own = {POST[arm]: q if corpus == WIKITEXT else q.with_paper(None) for arm, q in PERPLEXITY.items()}
         add_arms(table, preset, corpus, found, own)
         values = perplexities(found)
         compare(table, preset, corpus, [r.of(values) for r in RELATIVES])
@@ -73,39 +75,62 @@ def collect(preset: Preset, results: Results) -> Table:
 
 CALLED = {STANDARD: "standard", FAIR: "wider", BOOSTED: "boosted"}
 CLAIMS = [
-    *(
-        claim(
-            f"lm-post-{tagged}",
-            "6.2",
-            PERPLEXITY[arm],
-            number(),
-            f"Under Post-LN the {CALLED[arm]} model reaches {PAPER[arm]}.",
-        )
-        for arm, tagged in ((STANDARD, "standard"), (FAIR, "wide"), (BOOSTED, "boosted"))
-    ),
     claim(
         "lm-post-reverses",
-        "6.2",
+        NEEDS_PRE_LN,
         BOOSTED_POST.quantity,
         above(),
         "Under Post-LN boosting makes perplexity worse.",
         paper=f"{BOOSTED_POST.quantity.paper:+} %",
     ),
     claim(
+        "lm-pre-helps",
+        NEEDS_PRE_LN,
+        BOOSTED_PRE.quantity,
+        below(),
+        "Under Pre-LN boosting improves perplexity.",
+        paper=f"{BOOSTED_PRE.quantity.paper:+} %",
+    ),
+    claim(
         "lm-post-wide-helps",
-        "6.2",
+        NEEDS_PRE_LN,
         FAIR_POST.quantity,
         below(),
         "Under Post-LN the wider model still improves.",
-        paper=f"{FAIR_POST.quantity.paper} %",
+        paper=f"{FAIR_POST.quantity.paper:+} %",
     ),
     claim(
         "lm-pre-wide-helps",
-        "6.2",
+        NEEDS_PRE_LN,
         FAIR_PRE.quantity,
         below(),
         "Under Pre-LN the wider model improves.",
-        paper=f"{FAIR_PRE.quantity.paper} %",
+        paper=f"{FAIR_PRE.quantity.paper:+} %",
+    ),
+    *(
+        claim(
+            f"lm-post-{tagged}",
+            NEEDS_PRE_LN,
+            PERPLEXITY[arm].on(WIKITEXT),
+            number(rival=PAPER[BOOSTED if arm == STANDARD else STANDARD]),
+            f"Under Post-LN the {CALLED[arm]} model reaches {PAPER[arm]}.",
+        )
+        for arm, tagged in ((STANDARD, "standard"), (FAIR, "wide"), (BOOSTED, "boosted"))
+    ),
+    *(
+        claim(
+            f"lm-{tagged}",
+            NEEDS_PRE_LN,
+            r.quantity.on(WIKITEXT),
+            number(runs=runs),
+            f"{said} changes perplexity by {r.quantity.paper:+} %.",
+            paper=f"{r.quantity.paper:+} %",
+        )
+        for r, tagged, runs, said in (
+            (BOOSTED_POST, "post-reverses-size", 1, "Boosting under Post-LN"),
+            (FAIR_POST, "post-wide-size", 1, "Width under Post-LN"),
+            (FAIR_PRE, "pre-wide-size", 2, "Width under Pre-LN"),
+        )
     ),
 ]
 

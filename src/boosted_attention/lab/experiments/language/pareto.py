@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from boosted_attention.chart import Figure, Panel, measured
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._shared import (
     BOOSTED,
     PLAIN,
     STANDARD,
-    describe_scale,
+    describe_places,
     perplexity,
     read,
     row_label,
@@ -17,6 +17,7 @@ from boosted_attention.lab.experiments.language._shared import (
     training_trials,
 )
 from boosted_attention.lab.experiments.language._trials import Arm, timing_trial
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.table import Cell, Table, exactly, over_seeds
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
@@ -102,7 +103,7 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
     return Figure(
         name="pareto",
         title="Perplexity against what it costs",
-        caption=f"Not in the paper. {describe_scale(table)}",
+        caption=f"Not in the paper. {describe_places(table)}",
         panels=panels,
     )
 

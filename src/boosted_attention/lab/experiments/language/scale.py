@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._shared import (
     BOOSTED,
     PLAIN,
@@ -23,9 +23,11 @@ from boosted_attention.lab.experiments.language._shared import (
 )
 from boosted_attention.lab.experiments.language._trials import arm_model, training_trial
 from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.facts import SIZE
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import BySeed, Cell, Table, over_seeds
-from boosted_attention.lab.judging.verdicts import above
+from boosted_attention.lab.judging.verdicts import SHOWN
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import planned_steps
@@ -111,13 +113,11 @@ def slope(x: list[float], y: list[float]) -> float:
 CLAIMS = [
     claim(
         "lm-scale",
-        "8",
+        SIZE,
         BY_WIDTH,
-        above(),
-        "The relative gain does not shrink as models grow.",
+        SHOWN,
+        "Change of the relative gain with the width of the model, in percent per e-fold.",
         paper="open",
-        given=OWN_WIDTH,
-        control=True,
     )
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._shared import (
     BOOSTED,
     PLAIN,
@@ -19,7 +19,9 @@ from boosted_attention.lab.experiments.language._shared import (
     training_trials,
 )
 from boosted_attention.lab.experiments.language._trials import analysis_trial, derived_trial
-from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.claim import Role, claim
+from boosted_attention.lab.judging.facts import BEATS_STANDARD
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.table import Table
 from boosted_attention.lab.judging.verdicts import below
 from boosted_attention.lab.presets import Preset
@@ -71,14 +73,24 @@ def collect(preset: Preset, results: Results) -> Table:
 CLAIMS = [
     claim(
         "lm-selective",
-        "8",
+        BEATS_STANDARD,
+        OVER_STANDARD.quantity,
+        below(),
+        "Boosting only the layers that matter has a lower perplexity than standard attention.",
+        section="8",
+        paper="suggested",
+        role=Role.CONTROL,
+    ),
+    claim(
+        "lm-selective-random",
+        BEATS_STANDARD,
         OVER_RANDOM.quantity,
         below(),
-        "Boosting only the layers that matter is better than boosting as many others.",
+        "Boosting the layers that matter has a lower perplexity than boosting as many others.",
+        section="8",
         paper="suggested",
-        given=OVER_STANDARD.quantity,
-        control=True,
-    )
+        role=Role.CONTROL,
+    ),
 ]
 
 EXPERIMENT = Experiment(

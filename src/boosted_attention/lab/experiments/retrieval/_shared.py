@@ -15,6 +15,7 @@ from boosted_attention.retrieval.models import RetrievalModel
 from boosted_attention.retrieval.scoring import Baselines, RetrievalResult
 from boosted_attention.retrieval.task import RetrievalTask, Score
 from boosted_attention.retrieval.training import RetrievalTraining
+from boosted_attention.statistics import Estimate, share
 
 Configuration = tuple[int, int, float]  # dimension, patterns, noise
 SIX: list[Configuration] = [(d, k, sigma) for d, k in ((16, 4), (32, 8), (64, 16)) for sigma in (0.5, 0.8)]  # Table 2
@@ -28,7 +29,6 @@ UNTRAINED: dict[str, Callable[[Baselines], Score]] = {
 }
 ONE_STEP = {"family": "boosted", "n_rounds": 1}
 COST = {"boosted": 1.0, "unrolled": 8.0, "implicit": 5.5, "implicit-injected": 5.5}
-EVALUATION_NOISE = 0.5  # points: the sampling error of the paper's own test set, whose size it does not give
 
 
 def task(d: int, n_patterns: int, sigma: float) -> dict[str, Any]:
@@ -121,6 +121,12 @@ def minus(a: BySeed, b: BySeed) -> dict[int, float]:
 def halfway(a: BySeed, b: BySeed) -> dict[int, float]:
     """The mean of a and b, seed by seed."""
     return {seed: (value + b[seed]) / 2 for seed, value in a.items()}
+
+
+def bayes_accuracy(preset: Preset, results: Results, the_task: dict[str, Any]) -> Estimate:
+    """Accuracy of the Bayes predictor, which is a share of the queries of one test set."""
+    found = baselines(results, baseline_trial(preset, the_task)).bayes.accuracy
+    return share(found, preset.test_size, "test queries")
 
 
 def constant(value: float, like: BySeed) -> dict[int, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from boosted_attention.chart import Figure, Panel, measured
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.retrieval._shared import (
     MAIN,
     accuracy,
@@ -15,7 +15,9 @@ from boosted_attention.lab.experiments.retrieval._shared import (
     trained_models,
     training_trial,
 )
-from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.claim import Role, claim
+from boosted_attention.lab.judging.facts import TWO_ROUNDS
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Paired, Table, cell, exactly, over_seeds
 from boosted_attention.lab.judging.verdicts import above
@@ -87,12 +89,12 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
 CLAIMS = [
     claim(
         "rounds-converged",
-        "6.3",
+        TWO_ROUNDS,
         GAIN[LONGEST, 2],
         above(),
         "The gain belongs to the rounds: it remains when training is long enough.",
         paper="not tested",
-        control=True,
+        role=Role.CONTROL,
     )
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.retrieval._shared import (
     MAIN,
     SIX,
@@ -18,6 +18,7 @@ from boosted_attention.lab.experiments.retrieval._shared import (
     trained_models,
     training_trial,
 )
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Table, exactly, over_seeds
 from boosted_attention.lab.presets import Preset

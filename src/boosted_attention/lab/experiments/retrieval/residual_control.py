@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boosted_attention.lab.experiment import Experiment, Kind, Results
+from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.retrieval._shared import (
     MAIN,
     accuracy,
@@ -11,7 +11,9 @@ from boosted_attention.lab.experiments.retrieval._shared import (
     trained_models,
     training_trial,
 )
-from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.claim import Role, claim
+from boosted_attention.lab.judging.facts import RESIDUAL_IS_KEY
+from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Paired, Table, over_seeds
 from boosted_attention.lab.judging.verdicts import above
@@ -52,20 +54,21 @@ def collect(preset: Preset, results: Results) -> Table:
 CLAIMS = [
     claim(
         "rounds-residual",
-        "6.3",
+        RESIDUAL_IS_KEY,
         RESIDUAL_OVER[PARALLEL, 2],
         above(),
         "A second attention on x itself, without the residual, gains less.",
         paper="not tested",
-        control=True,
+        role=Role.CONTROL,
     ),
     claim(
         "rounds-key",
-        "6.3",
+        RESIDUAL_IS_KEY,
         HALF_GAIN_OVER_PARALLEL[2],
         above(),
-        "The residual is the key ingredient: without it at least half of the gain is lost.",
-        paper="key ingredient",
+        "A second attention on x itself gains less than half of what one on the residual does.",
+        paper="not tested",
+        role=Role.CONTROL,
     ),
 ]
 

@@ -1,0 +1,189 @@
+"""Judging: claims by the tables of their experiments, place by place, and facts by their parts.
+
+A family is the parts of one fact at one place; the controls of a place are a family of their own. A part supports its
+fact if it is significant alone, since the fact needs all of them; it contradicts it if it is significant the other way
+after Holm's correction. A fact that needs one part, and every control, must be significant after the correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from boosted_attention.lab.judging.claim import Claim, Role
+from boosted_attention.lab.judging.facts import FACTS, Fact
+from boosted_attention.lab.judging.place import Place
+from boosted_attention.lab.judging.table import Table
+from boosted_attention.lab.judging.verdicts import (
+    CANNOT_TELL,
+    CONTRADICTED,
+    FAILED,
+    LEVEL,
+    NOT_RUN,
+    OPEN,
+    REPRODUCED,
+    PValues,
+)
+from boosted_attention.statistics import Estimate, holm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A claim at one place, with our number and the verdict that follows from it."""
+
+    claim: Claim
+    verdict: str
+    place: Place | None = None  # None where nothing was run
+    ours: Estimate | None = None
+    remark: str = ""  # why there is no number, or what the seeds could have shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedFact:
+    """A fact at one place, with the parts that decided it."""
+
+    fact: Fact
+    verdict: str
+    place: Place | None = None  # None where nothing was run
+    parts: tuple[Judged, ...] = ()
+
+    @property
+    def headline(self) -> Judged | None:
+        """The part that is shown: one that decided against the fact, otherwise the first."""
+        against = [part for part in self.parts if part.verdict == self.verdict]
+        return next(iter(against or self.parts), None)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All judged claims, and the facts they add up to."""
+
+    rows: list[Judged]
+    facts: list[JudgedFact]
+
+
+def judge(claims: Iterable[Claim], tables: Mapping[str, Table]) -> Ledger:
+    """Judge claims by their experiments' tables, and facts by their parts.
+
+    Args:
+        claims: what is to be judged.
+        tables: tables by experiment; what is not there was not run.
+
+    Raises:
+        KeyError: a table has neither a claim's quantity nor a reason why it is missing.
+    """
+    rows = [row for claim in claims for row in measured(claim, tables.get(claim.experiment))]
+    families: dict[tuple[str, Place | None], list[int]] = {}
+    for i, row in enumerate(rows):
+        if row.claim.role in (Role.PART, Role.CONTROL):
+            of = "controls" if row.claim.role is Role.CONTROL else row.claim.fact.id
+            families.setdefault((of, row.place), []).append(i)
+    for of, members in ((of, members) for (of, _), members in families.items()):
+        alone = of != "controls" and rows[members[0]].claim.fact.needs_all
+        for i, row in zip(members, judge_family([rows[i] for i in members], alone), strict=True):
+            rows[i] = row
+    rows = [judge_family([row], alone=True)[0] if row.claim.role is Role.ASIDE else row for row in rows]
+    return Ledger(rows, [fact for one in FACTS for fact in judge_fact(one, rows)])
+
+
+def measured(claim: Claim, table: Table | None) -> list[Judged]:
+    """The claim at every place of its table, with our number; tests wait for their family."""
+    if table is None:
+        return [Judged(claim=claim, verdict=NOT_RUN)]
+    rows = []
+    for text, place in table.places.items():
+        if claim.quantity.text not in ("", text):
+            continue
+        if claim.role is Role.NUMBER and not place.is_the_papers:
+            continue  # a number of the paper's size and text says nothing about others
+        quantity = claim.quantity.on(text)
+        if quantity in table.failed:
+            rows.append(Judged(claim=claim, verdict=FAILED, place=place, remark=table.failed[quantity]))
+        elif quantity in table.missing:
+            rows.append(Judged(claim=claim, verdict=NOT_RUN, place=place, remark=table.missing[quantity]))
+        else:
+            rows.append(first_look(claim, place, table.quantities[quantity]))
+    return rows or [Judged(claim=claim, verdict=NOT_RUN)]
+
+
+def first_look(claim: Claim, place: Place, ours: Estimate) -> Judged:
+    """The claim with our number, judged where no family is needed."""
+    verdict = CANNOT_TELL if claim.criterion.is_test else claim.criterion.judge(ours)
+    remark = claim.criterion.limit(ours) if verdict == CANNOT_TELL and not claim.criterion.is_test else ""
+    return Judged(claim=claim, verdict=verdict, place=place, ours=ours, remark=remark)
+
+
+def judge_family(rows: Sequence[Judged], alone: bool) -> list[Judged]:
+    """Judge the tests of one family.
+
+    Args:
+        rows: claims of the family; those without a number stay as they are.
+        alone: whether each part supports by itself, or only after the correction for all.
+    """
+    found = {
+        i: p
+        for i, row in enumerate(rows)
+        if row.ours is not None
+        and row.claim.criterion.is_test
+        and (p := row.claim.criterion.test(row.ours)) is not None
+    }
+    verdicts = dict(zip(found, decide(list(found.values()), alone), strict=True))
+    return [with_verdict(row, verdicts.get(i)) for i, row in enumerate(rows)]
+
+
+def with_verdict(row: Judged, verdict: str | None) -> Judged:
+    if row.ours is None or not row.claim.criterion.is_test:
+        return row
+    verdict = verdict or CANNOT_TELL  # too few seeds
+    remark = row.claim.criterion.limit(row.ours) if verdict == CANNOT_TELL else ""
+    return replace(row, verdict=verdict, remark=remark)
+
+
+def decide(family: Sequence[PValues], alone: bool) -> list[str]:
+    """Verdicts of one family's tests."""
+    against = holm([p.opposes for p in family])
+    supporting = [p.supports for p in family]
+    supporting = supporting if alone else holm(supporting)
+    return [
+        CONTRADICTED if opposes < LEVEL else REPRODUCED if supports < LEVEL else CANNOT_TELL
+        for supports, opposes in zip(supporting, against, strict=True)
+    ]
+
+
+def judge_fact(fact: Fact, rows: Sequence[Judged]) -> list[JudgedFact]:
+    """Judge a fact at every place where one of its parts was run."""
+    parts: dict[Place | None, list[Judged]] = {}
+    for row in rows:
+        if row.claim.fact is fact and row.claim.role is Role.PART:
+            parts.setdefault(row.place, []).append(row)
+    ran = {place: own for place, own in parts.items() if any(row.verdict != NOT_RUN for row in own)}
+    if not ran:
+        return [JudgedFact(fact=fact, verdict=NOT_RUN)]
+    waiting = tuple(parts.get(None, ()))
+    return [
+        JudgedFact(
+            fact=fact,
+            verdict=fact_verdict([row.verdict for row in own + still_to_run(place, waiting)], fact.needs_all),
+            place=place,
+            parts=tuple(own),
+        )
+        for place, own in ran.items()
+        if place is not None
+    ]
+
+
+def still_to_run(place: Place | None, waiting: Sequence[Judged]) -> list[Judged]:
+    """Parts whose experiment was not run, and which would be measured at this place."""
+    return [row for row in waiting if place is not None and row.claim.kind is place.kind]
+
+
+def fact_verdict(verdicts: Sequence[str], needs_all: bool) -> str:
+    """The verdict on a fact at one place, from those on its parts."""
+    if needs_all:
+        for decisive in (CONTRADICTED, FAILED):
+            if decisive in verdicts:
+                return decisive
+        return next((v for v in (REPRODUCED, OPEN) if set(verdicts) == {v}), CANNOT_TELL)
+    if REPRODUCED in verdicts:
+        return REPRODUCED
+    return CONTRADICTED if set(verdicts) == {CONTRADICTED} else CANNOT_TELL

@@ -1,0 +1,131 @@
+"""Numbers of results in prose: blocks that are generated, and numbers that say which quantity they are.
+
+    <!-- results -->                              a block, which ``fill`` writes and ``problems`` compares
+    ...
+    <!-- /results -->
+
+    7.8 [6.6, 9.1]<!--= quick rounds: M=2 - M=1 -->      a mean with its interval: folder, experiment, quantity
+
+``problems`` recomputes both from the records that ship, and names every number that has become another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+
+from boosted_attention.lab.judging.error_rates import error_rates
+from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
+from boosted_attention.lab.shipped import folders, shipped
+from boosted_attention.statistics import Estimate
+from boosted_attention.validation import require
+
+BLOCKS: dict[str, Callable[[Path], str]] = {"results": shipped, "error rates": lambda results: error_rates()}
+NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
+VALUE = r"[-+]?\d[\d.,]*(?: \[[-+\d., ]+\])?"
+REFERENCE = re.compile(rf"(?P<value>{VALUE})(?: ?[%a-z]*)?<!--= (?P<folder>\S+) (?P<experiment>\S+): (?P<name>.+?) -->")
+INTERVAL = re.compile(r"[-+]?\d[\d.]* \[[-+]?\d[\d.]*, [-+]?\d[\d.]*\]")
+EXEMPT = re.compile(r"<!-- without references -->.*?<!-- /without references -->|```.*?```", re.DOTALL)
+
+
+def block(name: str) -> re.Pattern[str]:
+    """Return a pattern for a block with its marks."""
+    return re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", re.DOTALL)
+
+
+def fill(text: str, results: Path, what: str) -> str:
+    """Return a page with its blocks written anew.
+
+    Args:
+        text: the page.
+        results: the folder of results that ship.
+        what: the page's name, for messages.
+    """
+    marked = [name for name in BLOCKS if block(name).search(text)]
+    require(
+        bool(marked), f"{what} has no place for results: it needs lines such as <!-- results --> and <!-- /results -->"
+    )
+    for name in marked:
+        made = BLOCKS[name](results)
+        text = block(name).sub(lambda _, made=made: made, text)
+    return text
+
+
+def problems(text: str, results: Path, what: str) -> list[str]:
+    """Name every number of a page that does not follow from the results: in blocks, at references, and without any.
+
+    Args:
+        text: the page.
+        results: the folder of results that ship.
+        what: the page's name, for messages.
+    """
+    found = []
+    for name, make in BLOCKS.items():
+        for match in block(name).finditer(text):
+            first = text.count("\n", 0, match.start()) + 1
+            found += [f"{what}:{first + line}: {said}" for line, said in differences(match[0], make(results))]
+    outside = blanked(text)
+    known = Known(results)
+    referenced = set()
+    for match in REFERENCE.finditer(outside):
+        referenced.add(match.start())
+        line = text.count("\n", 0, match.start()) + 1
+        found += [f"{what}:{line}: {said}" for said in known.wrong(**match.groupdict())]
+    for match in INTERVAL.finditer(outside):
+        if match.start() not in referenced:
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(f"{what}:{line}: {match[0]} is a result without a reference to its quantity")
+    return found
+
+
+def blanked(text: str) -> str:
+    """Return a page with everything blank that is generated, code, or from before numbers had references."""
+    for pattern in (EXEMPT, *map(block, BLOCKS)):
+        text = pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    return text
+
+
+def differences(here: str, made: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, what differs) for every number of a block that would be written otherwise."""
+    for i, (old, new) in enumerate(zip_longest(here.splitlines(), made.splitlines(), fillvalue="")):
+        if old == new:
+            continue
+        ours, theirs = NUMBER.findall(old), NUMBER.findall(new)
+        if len(ours) != len(theirs) or NUMBER.sub("", old) != NUMBER.sub("", new):
+            yield i, f"{old!r} would be written as {new!r}"
+        else:
+            yield from ((i, f"{a} is {b} by the results") for a, b in zip(ours, theirs, strict=True) if a != b)
+
+
+@dataclass
+class Known:
+    """What the folders of results say, each read when it is first asked for."""
+
+    results: Path
+    read: dict[str, Reproduction] = field(default_factory=dict)
+
+    def wrong(self, value: str, folder: str, experiment: str, name: str) -> Iterator[str]:
+        """Yield what is wrong with a referenced value."""
+        quantities = self.quantities(folder, experiment)
+        if name not in quantities:
+            yield f"{value} refers to {folder} {experiment}: {name}, which the results do not have"
+            return
+        e = quantities[name]
+        for written, number in zip(NUMBER.findall(value), (e.mean, e.low, e.high), strict=False):
+            decimals = len(written.partition(".")[2])
+            right = f"{number:.{decimals}f}"
+            if float(written.replace(",", "")) != float(right):
+                yield f"{written} is {right} by the results ({folder} {experiment}: {name})"
+
+    def quantities(self, folder: str, experiment: str) -> Mapping[str, Estimate]:
+        """The quantities of one table, by name."""
+        places = folders(self.results)
+        if folder not in places:
+            return {}
+        if folder not in self.read:
+            self.read[folder] = reread(stored_preset(places[folder]), places[folder])
+        table = self.read[folder].tables.get(experiment)
+        return {} if table is None else {str(quantity): e for quantity, e in table.quantities.items()}
