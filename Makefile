@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install reproduce test test-full lint format bench
+.PHONY: help install reproduce test test-full lint format bench mutants
 
 help:
 	@echo "make reproduce   the main job: the paper, its controls and its claims, in minutes"
 	@echo "make test        the tests; make test-full: all grids and counts at full size"
 	@echo "make lint        ruff and pyright; make format: ruff's formatter and fixes"
 	@echo "make bench       benchmarks, as ratios measured in one process"
+	@echo "make mutants     planted bugs, each with the test that notices it"
 
 install: $(INSTALLED)
 
@@ -43,3 +44,6 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.hull
 	$(BIN)/python -m benchmarks.pretrained
 	$(BIN)/python -m benchmarks.parallel
+
+mutants: $(INSTALLED)
+	$(BIN)/python -m mutants
