@@ -5,5 +5,5 @@
     python -m mutants --draw 60    draw candidates from the source, with a fixed seed, and print them
 
 ``planted.json`` holds the bugs: those that once went unnoticed, and thirty that were drawn before any test was written
-for them.
+for them, from the source of commit 852fb0a. A draw from other source gives other bugs.
 """

@@ -11,7 +11,8 @@ from pathlib import Path
 PLACES = ("lab", "analysis", "theory", "retrieval", "statistics.py")
 SEED = 20261117
 
-Replacement = tuple[ast.AST, str]  # a node, and the text that takes its place
+Node = ast.expr | ast.stmt
+Replacement = tuple[Node, str]  # a node, and the text that takes its place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ def text_of(node: ast.AST) -> str:
 
 
 def signs(node: ast.AST) -> Iterator[Replacement]:
-    other = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
+    other: dict[type[ast.operator], str] = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
     if isinstance(node, ast.BinOp) and type(node.op) in other and not is_text(node):
         yield node, f"{text_of(node.left)} {other[type(node.op)]} {text_of(node.right)}"
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant):
@@ -45,7 +46,14 @@ def is_text(node: ast.BinOp) -> bool:
 
 
 def comparisons(node: ast.AST) -> Iterator[Replacement]:
-    other = {ast.Lt: ">=", ast.LtE: "<", ast.Gt: "<=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="}
+    other: dict[type[ast.cmpop], str] = {
+        ast.Lt: ">=",
+        ast.LtE: "<",
+        ast.Gt: "<=",
+        ast.GtE: ">",
+        ast.Eq: "!=",
+        ast.NotEq: "==",
+    }
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in other:
         yield node, f"{text_of(node.left)} {other[type(node.ops[0])]} {text_of(node.comparators[0])}"
 
@@ -53,16 +61,20 @@ def comparisons(node: ast.AST) -> Iterator[Replacement]:
 def indices(node: ast.AST) -> Iterator[Replacement]:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
         for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
-            value = part.operand if isinstance(part, ast.UnaryOp) else part
-            if isinstance(value, ast.Constant) and type(value.value) is int:
-                yield part, str(1 - value.value if value.value in (0, 1) else value.value - 1)
+            index = part.operand if isinstance(part, ast.UnaryOp) else part
+            value = index.value if isinstance(index, ast.Constant) else None
+            if isinstance(value, int) and not isinstance(value, bool):
+                yield part, str(1 - value if value in (0, 1) else value - 1)
 
 
 def constants(node: ast.AST) -> Iterator[Replacement]:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1):
-        yield node, repr(type(node.value)(node.value * 2))
-    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield node, repr(not node.value)
+    value = node.value if isinstance(node, ast.Constant) else None
+    if not isinstance(node, ast.Constant) or not isinstance(value, bool | int | float):
+        return
+    if isinstance(value, bool):
+        yield node, repr(not value)
+    elif value not in (0, 1):
+        yield node, repr(value * 2)
 
 
 def dropped_calls(node: ast.AST) -> Iterator[Replacement]:
@@ -118,7 +130,7 @@ def inside_functions(tree: ast.Module) -> Iterator[ast.AST]:
                 yield from (n for n in ast.walk(statement) if not isinstance(n, ast.JoinedStr))
 
 
-def site(kind: str, file: Path, lines: list[str], node: ast.AST, text: str) -> Site:
+def site(kind: str, file: Path, lines: list[str], node: Node, text: str) -> Site:
     before = lines[node.lineno - 1]
     raw = before.encode()  # columns of the syntax tree count bytes
     after = (raw[: node.col_offset] + text.encode() + raw[node.end_col_offset :]).decode()

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from boosted_attention.analysis.examine import Analysis, examine
-from boosted_attention.analysis.importance import most_important
+from boosted_attention.analysis.examine import examine
+from boosted_attention.analysis.importance import Importance, importance, most_important
 from boosted_attention.analysis.survey import draw_rows
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
 from boosted_attention.files import free_name, write_json
@@ -189,8 +189,8 @@ def train_time_matched(context: Context, *, model: Config, training: Config, dat
 
 @work("language.train-selected")
 def train_selected(context: Context, *, choose: str, model: Config, training: Config, data: Config) -> Config:
-    """Train with half of the layers boosted: those an analysis found to matter most, or as many others at random."""
-    found = from_json(Analysis, context.earlier[0].result).importance
+    """Train with half of the layers boosted: those whose corrections matter most, or as many others at random."""
+    found = from_json(Importance, context.earlier[0].result)
     n_layers = len(found.layers)
     require(n_layers > 1, "a choice among layers needs a model with at least two")
     count = max(1, n_layers // 2)
@@ -201,6 +201,16 @@ def train_selected(context: Context, *, choose: str, model: Config, training: Co
         layers = others[int(torch.randint(len(others), (), generator=draw))]
     chosen = {**model, "attention": "boosted", "boosted_layers": layers}
     return to_json(replace(train_model(context, chosen, training, data), layers=layers))
+
+
+@work("language.importance")
+def measure_importance(context: Context, *, model: Config, sequences: int) -> Config:
+    """Measure what each layer's correction is worth, on validation text: what is chosen by it is scored on the test."""
+    (earlier,) = context.earlier
+    trained = trained_again(earlier, context)
+    tokens = prepare(data_config(model["data"], context.settings), trained.config.model.vocab_size)
+    rows = draw_rows(tokens.splits["validation"], trained.config.model.max_len, sequences)
+    return to_json(importance(trained.module, rows, progress=context.progress))
 
 
 @work("language.analyse")

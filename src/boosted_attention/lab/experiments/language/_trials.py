@@ -169,6 +169,18 @@ def analysis_trial(preset: Preset, corpus: str, arm: Arm, against: Arm, seed: in
     )
 
 
+def importance_trial(preset: Preset, corpus: str, arm: Arm, seed: int) -> Trial:
+    """What each layer's correction is worth to a trained model, on validation text."""
+    trained, text = training_trial(preset, corpus, arm, seed, ""), preset.text
+    return Trial(
+        work="language.importance",
+        config={"model": trained.config, "sequences": text.analysed_sequences},
+        after=(trained.key,),
+        label=f"importance, {corpus}, seed {seed}",
+        seconds=text.analysed_sequences * 0.1,
+    )
+
+
 @lru_cache(maxsize=256)
 def flops_of(items: str) -> int:
     return LanguageModelConfig.from_dict(json.loads(items)).flops()

@@ -18,7 +18,7 @@ from boosted_attention.lab.experiments.language._shared import (
     text_table,
     training_trials,
 )
-from boosted_attention.lab.experiments.language._trials import analysis_trial, derived_trial
+from boosted_attention.lab.experiments.language._trials import derived_trial, importance_trial
 from boosted_attention.lab.judging.claim import Role, claim
 from boosted_attention.lab.judging.facts import BEATS_STANDARD
 from boosted_attention.lab.judging.place import Kind
@@ -35,21 +35,21 @@ HOW = {CHOSEN: "by what the boosted model loses without them", RANDOM: "at rando
 OVER_RANDOM, OVER_BOOSTED, OVER_STANDARD = (relative(CHOSEN, other) for other in (RANDOM, BOOSTED, STANDARD))
 
 
-def analysis(preset: Preset, corpus: str, seed: int) -> Trial:
-    """The analysis of the boosted model that the choice rests on."""
-    return analysis_trial(preset, corpus, PLAIN[BOOSTED], PLAIN[STANDARD], seed)
+def worth(preset: Preset, corpus: str, seed: int) -> Trial:
+    """What the choice rests on: the worth of the boosted model's corrections, on validation text."""
+    return importance_trial(preset, corpus, PLAIN[BOOSTED], seed)
 
 
 def selected(preset: Preset, corpus: str, seed: int, name: str) -> Trial:
     options = {"choose": CHOICES[name]}
-    before = analysis(preset, corpus, seed)
+    before = worth(preset, corpus, seed)
     return derived_trial(preset, corpus, seed, name, "language.train-selected", before, options)
 
 
 def trials(preset: Preset) -> list[Trial]:
     places = [(corpus, seed) for corpus in preset.text.corpora for seed in preset.text.seeds]
     parts = [selected(preset, *place, name) for place in places for name in CHOICES]
-    return [*training_trials(preset, WHOLE), *(analysis(preset, *place) for place in places), *parts]
+    return [*training_trials(preset, WHOLE), *(worth(preset, *place) for place in places), *parts]
 
 
 def collect(preset: Preset, results: Results) -> Table:
