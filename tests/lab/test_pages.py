@@ -1,0 +1,94 @@
+"""Numbers in prose: every one is what the results say, and one that is not is named."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from boosted_attention.cli.main import main
+from boosted_attention.lab.pages import BLOCKS, INTERVAL, REFERENCE, blanked, block, fill, problems
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+PAGES = ("README.md", "docs/results.md", "docs/log.md", "docs/architecture.md")
+NUMBER = re.compile(r"\d+\.\d+")
+
+
+def text_of(page):
+    return (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_number_is_what_the_results_say(page):
+    assert problems(text_of(page), RESULTS, page) == []
+
+
+def test_twenty_changed_digits_are_all_named():
+    """Drawn from README and docs/results.md: means and ends of intervals, in blocks and at references."""
+    draw, changed = random.Random(7), []
+    for page, count in (("docs/results.md", 14), ("README.md", 6)):
+        text = text_of(page)
+        spots = [m for m in NUMBER.finditer(text) if is_result(text, m.start())]
+        lines = text.splitlines()
+        picked = draw.sample(spots, min(count, len(spots)))
+        for spot in picked:
+            line = text.count("\n", 0, spot.start())
+            column = spot.end() - 1 - (text.rfind("\n", 0, spot.start()) + 1)
+            digit = lines[line][column]
+            other = str((int(digit) + 1) % 10)
+            lines[line] = lines[line][:column] + other + lines[line][column + 1 :]
+            changed.append((page, line + 1, spot[0][:-1] + other))
+        named = problems("\n".join(lines) + "\n", RESULTS, page)
+        for where, line, number in changed:
+            if where == page:
+                assert any(said.startswith(f"{page}:{line}: ") and number in said for said in named), (
+                    page,
+                    line,
+                    number,
+                )
+    assert len(changed) == 20
+
+
+def is_result(text: str, start: int) -> bool:
+    """Whether a number stands in a block of results or at a reference."""
+    blocks = [m.span() for m in block("results").finditer(text)]
+    references = [m.span("value") for m in REFERENCE.finditer(blanked(text))]
+    return any(low <= start < high for low, high in blocks + references)
+
+
+def test_an_interval_needs_a_reference():
+    page = "It gains 7.8 [6.6, 9.1] points.\n"
+    assert problems(page, RESULTS, "page") == ["page:1: 7.8 [6.6, 9.1] is a result without a reference to its quantity"]
+    exempt = f"<!-- without references -->\n{page}<!-- /without references -->\n```\n{page}```\n"
+    assert problems(exempt, RESULTS, "page") == []
+    assert INTERVAL.search(page)
+
+
+def test_a_reference_must_exist():
+    for reference in ("nowhere rounds: M=2 - M=1", "cpu-wikitext-2 rounds: M=2 - M=1"):
+        (said,) = problems(f"It gains 7.8<!--= {reference} --> points.\n", RESULTS, "page")
+        assert said == f"page:1: 7.8 refers to {reference}, which the results do not have"
+
+
+def test_blocks_are_written_between_their_marks(tmp_path):
+    page = "before\n<!-- results -->\nold\n<!-- /results -->\nafter\n"
+    filled = fill(page, RESULTS, "page")
+    assert filled.startswith("before\n<!-- results -->\n### ")
+    assert filled.endswith("<!-- /results -->\nafter\n")
+    assert fill(filled, RESULTS, "page") == filled
+    assert problems(filled, RESULTS, "page") == []
+    assert problems(page, RESULTS, "page")
+    with pytest.raises(ValueError, match="has no place for results"):
+        fill("nothing", RESULTS, "page")
+    assert set(BLOCKS) == {"results", "error rates"}
+
+
+def test_the_command_checks_pages(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    for text, code in (("nothing\n", 0), ("7.8 [6.6, 9.1]\n", 1)):
+        page.write_text(text)
+        with pytest.raises(SystemExit) as stop:
+            main(["results", str(RESULTS), "--check", str(page)])
+        assert stop.value.code == code
+    assert "without a reference" in capsys.readouterr().out
