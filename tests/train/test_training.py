@@ -102,6 +102,17 @@ def test_accumulation_gives_the_update_of_the_whole_batch(name, parts):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
+def test_arms_of_one_seed_start_as_one_model_where_corrections_are_silent(text_file, tmp_path):
+    """The loss of the first step is the same number, and so is the validation loss before it."""
+    first = {}
+    for name, options in (("standard", {}), ("boosted", {"correction_start": "silent"})):
+        model = {"attention": name, "attention_options": options, "dropout": 0.0}
+        small_trainer(tmp_path / name, text_file, steps=2, lr=0.01, model=model).run()
+        rows = read_metrics(tmp_path / name / "metrics.jsonl")
+        first[name] = [row.get("loss", row.get("validation_loss")) for row in rows][:2]
+    assert first["boosted"] == first["standard"]
+
+
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_a_recorded_curve_is_drawn_again(name, text_file, tmp_path):
     run = small_trainer(
