@@ -201,15 +201,19 @@ def test_projections_that_start_at_zero_move(attention):
 @pytest.mark.parametrize(
     ("of_layer", "options", "message"),
     [
-        ({"correction_start": "silent"}, {"init": "zero"}, r"init='zero' with .*correction_start='silent' would stall"),
-        ({"gate": "tanh"}, {"init": "zero"}, r"init='zero' with gate='tanh' .* would stall"),
+        (
+            {"correction_start": "silent"},
+            {"init": "zero"},
+            r"init='zero' with .*correction_start='silent': .* both start at zero",
+        ),
+        ({"gate": "tanh"}, {"init": "zero"}, r"init='zero' with gate='tanh' .* both start at zero"),
         ({"correction_start": "silent", "kv_source": "shared"}, {}, r"and space='heads' needs gate='tanh'"),
         ({"correction_start": "quiet"}, {}, r"correction_start='quiet' is not one of 'drawn', 'silent'"),
         ({"correction_start": "silent", "n_rounds": 1}, {}, r"correction_start='silent' with n_rounds=1"),
         ({}, {"init": "zeros"}, r"init='zeros' .*did you mean 'zero'"),
     ],
 )
-def test_starts_that_stall_or_do_not_exist_are_refused_in_one_line(of_layer, options, message):
+def test_starts_that_exclude_each_other_or_do_not_exist_are_refused_in_one_line(of_layer, options, message):
     with pytest.raises(ValueError, match=message) as caught:
         config("boosted", of_layer, **options)
     assert "\n" not in str(caught.value)
