@@ -234,8 +234,8 @@ def check_attention(config: LanguageModelConfig) -> None:
         options = check_layer(**config.layer_arguments(index))
         require(
             config.init != "zero" or not options.starts_silent,
-            f"init='zero' with gate={options.gate!r} and correction_start={options.correction_start!r}: corrections and "
-            "the projection behind them would both start at zero and hold each other up; use one of the two",
+            f"init='zero' with gate={options.gate!r} and correction_start={options.correction_start!r}: corrections "
+            "and the projection behind them would both start at zero and hold each other up; use one of the two",
         )
 
 
