@@ -2,6 +2,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from boosted_attention import AttentionLayer, attention_layer, list_attention
 from boosted_attention.attention.checks import CHECK_OPTIONS
 from tests.text import sample_text
 
+Module = TypeVar("Module", bound=torch.nn.Module)
 D_MODEL, N_HEADS = 32, 4
 SECONDS: Counter[str] = Counter()  # by folder
 LONGEST_FIRST = (
@@ -147,6 +149,15 @@ def build(name: str, dtype: torch.dtype = torch.float64, **options) -> Attention
         name = "boosted"
     options = {"d_model": D_MODEL, "n_heads": N_HEADS, **CHECK_OPTIONS.get(name, {}), **options}
     return attention_layer(name, **options).to(dtype)
+
+
+def disturbed(module: Module) -> Module:
+    """Move weights that start at a constant (biases, norms, gates of one number) away from it, in place."""
+    with torch.no_grad():
+        for p in module.parameters():
+            if p.ndim < 2:
+                p.add_(0.2 * torch.randn_like(p))
+    return module
 
 
 def randn(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -35,6 +35,16 @@ OPTIONS = [
     (lambda: BoostedAttention(32, 4, kv_source="inputs"), "kv_source='inputs' is not one of .*; did you mean 'input'?"),
     (lambda: BoostedAttention(32, 4, residual="x"), "residual='x' is not one of 'error', 'input', 'estimate'"),
     (lambda: BoostedAttention(32, 4, space="head"), "space='head' .*; did you mean 'heads'?"),
+    (
+        lambda: StandardAttention(32, 4, correction_start="silent"),
+        "correction_start='silent' with n_rounds=1: there is no",
+    ),
+    (
+        lambda: attention_layer("boosted-shared", d_model=32, n_heads=4, correction_start="silent"),
+        "correction_start='silent' with kv_source='shared' and space='heads' needs gate='tanh'",
+    ),
+    (lambda: BoostedAttention(32, 4, correction_start="silnt"), "correction_start='silnt' .*; did you mean 'silent'?"),
+    (lambda: BoostedAttention(32, 4, gate="tan"), "gate='tan' .*; did you mean 'tanh'?"),
     (lambda: BoostedAttention(32, 4, learner="sofmax"), "learner='sofmax' .*; did you mean 'softmax'?"),
     (lambda: BoostedAttention(32, 4, space="output", out_proj=False), "out_proj=False needs space='heads'"),
     (lambda: BoostedAttention(32, 4, n_kv_heads=3), "n_kv_heads=3 must divide n_heads=4; allowed: 1, 2, 4"),

@@ -140,7 +140,14 @@ def drawn(make):
 
 @pytest.mark.parametrize("name", list_attention())
 @pytest.mark.parametrize(
-    "options", [{}, {"scale": "learned", "space": "output", "gate": "mlp", "n_rounds": 3}], ids=str
+    "options",
+    [
+        {},
+        {"scale": "learned", "space": "output", "gate": "mlp", "n_rounds": 3},
+        {"qk_norm": True, "space": "output", "correction_start": "silent", "n_rounds": 2},
+        {"qk_norm": True, "gate": "tanh", "correction_start": "silent", "n_rounds": 2},
+    ],
+    ids=str,
 )
 def test_resetting_draws_what_construction_drew(name, options):
     first = drawn(lambda: attention_layer(name, d_model=8, n_heads=4, **options))
@@ -151,6 +158,38 @@ def test_resetting_draws_what_construction_drew(name, options):
     torch.manual_seed(3)
     layer.reset_parameters()
     assert all(torch.equal(a, b) for a, b in zip(first, layer.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+@pytest.mark.parametrize(
+    ("options", "silenced"),
+    [
+        ({}, lambda layer: layer.rounds[1].rows("v")),
+        ({"kdim": 6, "vdim": 5}, lambda layer: layer.rounds[1].rows("v")),
+        ({"learner": "differential", "n_kv_heads": 2}, lambda layer: layer.rounds[1].rows("v")),
+        ({"space": "output"}, lambda layer: layer.rounds[1].out_proj.parameters()),
+        ({"gate": "tanh"}, lambda layer: layer.gates[0].parameters()),
+        ({"gate": "tanh", "kv_source": "shared"}, lambda layer: layer.gates[0].parameters()),
+    ],
+    ids=str,
+)
+def test_a_silent_correction_has_one_part_at_zero_and_the_others_drawn(options, silenced, renewed):
+    """With two parts at zero neither would have a gradient."""
+
+    def made(start):
+        torch.manual_seed(4)
+        layer = BoostedAttention(8, 4, correction_start=start, **options)
+        if renewed:
+            torch.manual_seed(5)
+            layer.reset_parameters()
+        return layer
+
+    silent, drawn = made("silent"), made("drawn")
+    assert not any(t.any() for t in silenced(silent))
+    with torch.no_grad():
+        for t in silenced(drawn):
+            t.zero_()
+    assert all(map(torch.equal, silent.state_dict().values(), drawn.state_dict().values()))
 
 
 def linears(*shapes):

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from boosted_attention import BoostedAttention, list_attention, list_learners
 from boosted_attention.attention.checks import CHECK_OPTIONS, MASK_KINDS, against_oracle, sample_call
+from boosted_attention.attention.gates import GATES
 from boosted_attention.attention.layer import AttentionLayer
-from tests.conftest import D_MODEL, MIXED, N_HEADS, build, every_layer, randn
+from tests.conftest import D_MODEL, MIXED, N_HEADS, build, disturbed, every_layer, randn
 
 GRID = [
     (name, length, n_kv_heads, kind)
@@ -83,11 +84,13 @@ def any_layer(draw) -> dict:
         n_kv_heads = tuple(draw(st.sampled_from(even)) for _ in range(n_rounds))
     # A learned scale starts at 2, where iteration need not contract.
     scales = [None] if "equilibrium" in learners else [None, 0.7, "learned"]
+    gate = draw(st.sampled_from(list(GATES)))
+    may_be_silent = n_rounds > 1 and (gate == "tanh" or space == "output" or kv_source != "shared")
     return {
         "d_model": 8 * n_heads,
         "n_heads": n_heads,
         "n_rounds": n_rounds,
-        "gate": draw(st.sampled_from(["none", "scalar", "vector", "mlp"])),
+        "gate": gate,
         "kv_source": kv_source,
         "residual": draw(st.sampled_from(["error", "input", "estimate"])),
         "space": space,
@@ -97,6 +100,8 @@ def any_layer(draw) -> dict:
         "head_dim": draw(st.sampled_from([4, 6])) if space == "output" and not iterated else None,
         "rope_theta": draw(st.sampled_from([None, 100.0])),
         "scale": draw(st.sampled_from(scales)),
+        "qk_norm": draw(st.booleans()),
+        "correction_start": draw(st.sampled_from(["drawn", "silent"])) if may_be_silent else "drawn",
         "out_proj": space == "output" or draw(st.booleans()),
         "layer_index": draw(st.integers(0, 3)),
         "bias": draw(st.booleans()),
@@ -120,7 +125,8 @@ def check_random_layers(count: int) -> None:
     def check(case):
         config, batch, length, call = case
         torch.manual_seed(length)
-        assert_exact(AttentionLayer(**config).double(), randn(batch, length, config["d_model"]), **call)
+        layer = disturbed(AttentionLayer(**config).double())
+        assert_exact(layer, randn(batch, length, config["d_model"]), **call)
 
     check()
 
@@ -149,10 +155,10 @@ def test_learned_bias_gets_its_gradient(name):
     assert "d mask" in {error.name for error in errors}
 
 
-@pytest.mark.parametrize("gate", ["none", "scalar", "vector", "mlp"])
+@pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("n_rounds", [2, 4])
 def test_gates_and_rounds(gate, n_rounds):
-    layer = BoostedAttention(D_MODEL, N_HEADS, n_rounds=n_rounds, gate=gate).double()
+    layer = disturbed(BoostedAttention(D_MODEL, N_HEADS, n_rounds=n_rounds, gate=gate).double())
     assert_exact(layer, randn(2, 9, D_MODEL), is_causal=True)
 
 

@@ -45,7 +45,7 @@ def test_every_round_tells_everything(name):
     torch.testing.assert_close(y, last if layer.out_proj is None else layer.out_proj(last), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("gate", ["none", "scalar"])
+@pytest.mark.parametrize("gate", ["none", "scalar", "tanh"])
 def test_a_gate_that_all_dimensions_share_has_three_dimensions_too(gate):
     layer, x = build("boosted", gate=gate), randn(2, 9, D_MODEL)
     with capture(layer) as traces:

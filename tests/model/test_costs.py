@@ -34,7 +34,9 @@ def test_num_params_is_what_building_gives(name):
 
 
 @pytest.mark.parametrize("name", every_layer())
-@pytest.mark.parametrize("options", [{}, {"n_kv_heads": 2, "positions": "rotary", "tie_weights": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"n_kv_heads": 2, "positions": "rotary", "tie_weights": False, "qk_norm": True}]
+)
 def test_flops_are_those_the_counter_sees_on_the_explicit_kernel(name, options):
     """On the meta device, where iterated learners cannot stop early and so do all they may."""
     of_layer = {**CHECK_OPTIONS.get(name, {}), "kernel": "explicit"}

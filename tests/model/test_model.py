@@ -26,7 +26,9 @@ def test_the_readme_of_the_class_is_true():
 
 
 @pytest.mark.parametrize("name", list_attention())
-@pytest.mark.parametrize("options", [{}, {"norm": "post", "positions": "rotary", "norm_kind": "rmsnorm"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"norm": "post", "positions": "rotary", "norm_kind": "rmsnorm", "qk_norm": True}]
+)
 def test_the_future_is_unseen_bit_for_bit(name, options):
     model, ids = small(name, **options), torch.randint(61, (2, 12))
     before = model(ids)
@@ -96,6 +98,14 @@ def test_initialisation_is_the_papers():
     assert float(scaled.layers[0].attention.out_proj.weight.std()) == pytest.approx(0.02 / 8**0.5, rel=0.05)
     assert float(scaled.layers[0].ffn.down.weight.std()) == pytest.approx(0.02 / 8**0.5, rel=0.05)
     assert float(scaled.layers[0].ffn.up.weight.std()) == pytest.approx(0.02, rel=0.05)
+
+
+def test_normalised_queries_and_keys_are_in_every_layer_boosted_or_not():
+    model = LanguageModelConfig(**SMALL, qk_norm=True, boosted_layers="last:1").build()
+    assert [layer.attention.config.qk_norm for layer in model.layers] == [True, True]
+    assert {n for n, _ in model.named_parameters() if n.startswith("layers.0.") and "k_norm" in n} == {
+        "layers.0.attention.rounds.0.k_norm.weight"
+    }
 
 
 def test_tied_weights_are_one_tensor_under_one_name():

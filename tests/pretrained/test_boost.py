@@ -255,6 +255,11 @@ def test_gates_start_at_one_half(gate):
     assert torch.equal(logits(model, ids), before)
 
 
+def test_a_gate_that_starts_at_zero_is_refused_before_values_that_do():
+    with pytest.raises(ValueError, match=r"gate='tanh' starts at zero, .*would stall; use 'vector'"):
+        boost(tiny("llama"), gate="tanh")
+
+
 def test_corrections_share_the_models_config():
     model = boost(tiny("llama"))
     assert all(r.config is model.config for a in corrected_layers(model).values() for r in a.rounds)

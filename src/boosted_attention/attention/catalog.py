@@ -88,8 +88,8 @@ def attention_layer(name: str, **options: Any) -> AttentionLayer:
     return entry.layer_class()(**{**entry.defaults, **options})
 
 
-def check_layer(name: str, **options: Any) -> None:
-    """Raise InputError unless ``attention_layer`` would build the layer.
+def check_layer(name: str, **options: Any) -> LayerOptions:
+    """Return the options of the layer that ``attention_layer`` would build, or raise InputError.
 
     Softmax attention is checked without torch; other learners are asked themselves, on the meta device.
     """
@@ -97,9 +97,8 @@ def check_layer(name: str, **options: Any) -> None:
     if isinstance(entry.layer, str):
         given = {**LAYER_DEFAULTS[entry.layer], **entry.defaults, **options}
         if given.get("learner", "softmax") == "softmax" and given.keys() <= set(OPTION_NAMES) - {"learner_options"}:
-            LayerOptions(**given)
-            return
+            return LayerOptions(**given)
     from boosted_attention.shapes import shapes_only
 
     with shapes_only():
-        attention_layer(name, **options)
+        return attention_layer(name, **options).config

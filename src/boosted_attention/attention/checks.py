@@ -5,18 +5,18 @@ The tests and ``boosted-attention check`` share them, so that a user's machine i
 **The error bound.** A fast path in some dtype may differ from the float64 oracle by at most twice what the plain
 formula in that same dtype differs, plus 4 ulp of the tensor's largest entry; on average by 1.5 times plus 1 ulp. One
 bound for every variant, shape and tensor, gradients included. A query projection with shared keys is one tensor with
-the projection of those keys, as it is where a round has its own: with few keys the query's part alone is what remains
-after cancellation, exactly 0 in the plain formula where one key is seen, while a fused kernel's backward pass subtracts
-two equal numbers that were summed in different order. Weights whose gradient is a handful of numbers (FEW, or
-ONE_NUMBER times a vector: sums with cancellation; the ratio of two rounding errors of one number has no bound) or
-identically zero (a lone query's with one key: zero has no ulp) are judged only as part of the gradient of all weights
-as one vector. In float64 the bound is 1e-10, absolute, for every tensor.
+the projection of those keys, as it is where a round has its own, and so are the norms of queries and keys: with few
+keys the query's part alone is what remains after cancellation, exactly 0 in the plain formula where one key is seen,
+while a fused kernel's backward pass subtracts two equal numbers that were summed in different order. Weights whose
+gradient is a handful of numbers (FEW, or ONE_NUMBER times a vector: sums with cancellation; the ratio of two rounding
+errors of one number has no bound) or identically zero (a lone query's with one key: zero has no ulp) are judged only as
+part of the gradient of all weights as one vector. In float64 the bound is 1e-10, absolute, for every tensor.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,10 +92,11 @@ def against_oracle(layer: AttentionLayer, x: Tensor, **call: Any) -> list[Tensor
     return [measure(n, _join(got, g), _join(exact, g), _join(plain, g), dtype) for n, g in groups.items()]
 
 
-def _with_keys(name: str, tensors: Iterable[str]) -> list[str]:
-    """Return the tensors judged as one with ``name``: a query projection of shared keys comes with theirs."""
-    keys = re.sub(r"rounds\.\d+\.q\.", "rounds.0.qkv.", name)
-    return [n for n in tensors if n in (name, keys)]
+def _with_keys(name: str, tensors: Collection[str]) -> list[str]:
+    """Return the tensors judged as one with ``name``: norms, and a query projection of shared keys, come with keys'."""
+    own = re.sub(r"\.[qk]_norm\.", ".qkv.", name)
+    shared = re.sub(r"rounds\.\d+\.(q|q_norm)\.", "rounds.0.qkv.", name)
+    return [n for n in tensors if n in (name, own if own != name and own in tensors else shared)]
 
 
 def _join(tensors: dict[str, Tensor], names: list[str]) -> Tensor:

@@ -38,6 +38,25 @@ class ScalarGate(nn.Module):
         return self.logit.sigmoid()
 
 
+class TanhGate(nn.Module):
+    """g = tanh(theta): one number per round that may turn a correction around; starts at zero, silent. A scalar ().
+
+    Reference: Alayrac et al., "Flamingo", NeurIPS 2022, https://arxiv.org/abs/2204.14198 (layers that are added to a
+    trained model).
+    """
+
+    def __init__(self, d: int, bias: bool = True, device: Any = None, dtype: Any = None):
+        super().__init__()
+        self.theta = nn.Parameter(torch.zeros((), device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Start again at zero."""
+        nn.init.zeros_(self.theta)
+
+    def forward(self, estimate: Tensor, correction: Tensor) -> Tensor:
+        return self.theta.tanh()
+
+
 class VectorGate(nn.Module):
     """g = sigmoid(W_g [F || c] + b), (B, T, D): per dimension and input-dependent, the paper's gate."""
 
@@ -71,4 +90,10 @@ class MLPGate(nn.Module):
         return self.proj(hidden).sigmoid()
 
 
-GATES: dict[str, type[nn.Module]] = {"none": NoGate, "scalar": ScalarGate, "vector": VectorGate, "mlp": MLPGate}
+GATES: dict[str, type[nn.Module]] = {
+    "none": NoGate,
+    "scalar": ScalarGate,
+    "tanh": TanhGate,
+    "vector": VectorGate,
+    "mlp": MLPGate,
+}

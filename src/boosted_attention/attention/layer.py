@@ -45,8 +45,9 @@ class AttentionLayer(Traced):
         F_0 = f_0(x);   r_m = x - F_{m-1};   c_m = f_m(r_m);   F_m = F_{m-1} + g_m * c_m;   out_proj(F_{M-1})
 
     x (B, T, d_model) -> (B, T, d_model). Weights: ``rounds.{m}.qkv`` (rows q, k, v; heads contiguous), ``rounds.{m}.q``
-    where a round shares K/V, ``rounds.{m}.q|k|v`` where widths differ, ``rounds.{m}.out_proj`` in output space,
-    ``gates.{m-1}.*``, ``out_proj``. Options of a learner's own may be passed as keywords as well.
+    where a round shares K/V, ``rounds.{m}.q|k|v`` where widths differ, ``rounds.{m}.q_norm|k_norm`` with qk_norm,
+    ``rounds.{m}.out_proj`` in output space, ``gates.{m-1}.*``, ``out_proj``. Options of a learner's own may be passed
+    as keywords as well.
     """
 
     __signature__: ClassVar[inspect.Signature]
@@ -82,6 +83,7 @@ class AttentionLayer(Traced):
         self.out_proj = None
         if config.out_proj and config.space == "heads":
             self.out_proj = nn.Linear(config.d_inner, config.d_model, bias=config.bias, **config.factory)
+        self.silence_corrections()
 
     def _check_learners(self, learners: list[SoftmaxLearner]) -> None:
         """Raise InputError where a learner does not go with an option, or with the other learners."""
@@ -107,6 +109,15 @@ class AttentionLayer(Traced):
             gate.reset_parameters()  # type: ignore[operator]  # nn.ModuleList forgets the type
         if self.out_proj is not None:
             self.out_proj.reset_parameters()
+        self.silence_corrections()
+
+    def silence_corrections(self) -> None:
+        """Set to zero what makes the corrections silent, if they are to start so; whoever draws weights calls it."""
+        part = self.config.silent_part
+        if self.config.correction_start == "silent" and part is not None and part != "gate":  # tanh starts at zero
+            for learner in self.rounds[1:]:
+                assert isinstance(learner, SoftmaxLearner)
+                learner.silence(part)
 
     def forward(
         self,

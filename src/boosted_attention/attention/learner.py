@@ -23,6 +23,7 @@ from boosted_attention.attention.discovery import discover
 from boosted_attention.attention.kernels import Kernel, Map
 from boosted_attention.attention.masks import Mask
 from boosted_attention.attention.options import OPTION_NAMES, LayerOptions
+from boosted_attention.attention.qk_norm import HeadNorm
 from boosted_attention.attention.rotary import rotary_angles, rotate
 from boosted_attention.attention.trace import RoundTrace
 from boosted_attention.documentation import Option, argument_texts, documented
@@ -74,6 +75,8 @@ class SoftmaxLearner(nn.Module):
 
         softmax(scale Q K^T + mask) V,    Q = W_Q z,  K = W_K s,  V = W_V s
 
+    With the option ``qk_norm`` the heads of Q and K are normalised first.
+
     Args:
         options: the layer's options.
         index: the round.
@@ -83,6 +86,7 @@ class SoftmaxLearner(nn.Module):
     allows_dropout = True  # whether the learner makes sense with dropped weights
     fused_score_passes = 1  # how often the fused kernel computes the scores of one map
     heads_per_value = 1  # key heads per value head: a learner may have fewer and wider value heads
+    random_start: Mapping[str, float] = {}  # standard deviation of weights of its own that start at random, by name
 
     def __init__(self, options: LayerOptions, index: int):
         super().__init__()
@@ -102,6 +106,8 @@ class SoftmaxLearner(nn.Module):
             self.q = nn.Linear(d, q, bias=options.bias, **options.factory)
             self.k = nn.Linear(kdim, k, bias=options.bias, **options.factory)
             self.v = nn.Linear(vdim, v, bias=options.bias, **options.factory)
+        self.q_norm = HeadNorm(self.d_head, **options.factory) if options.qk_norm else None
+        self.k_norm = HeadNorm(self.d_head, **options.factory) if options.qk_norm and "k" in self.parts else None
         self.scale = 1.0 if options.scale == "learned" else options.scale or 1 / math.sqrt(self.d_head)
         self.log_beta = None
         if options.scale == "learned":
@@ -112,11 +118,24 @@ class SoftmaxLearner(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, in the order of construction; a learner with weights of its own adds those."""
-        for linear in (self.qkv, self.q, self.k, self.v, self.out_proj):
-            if linear is not None:
-                linear.reset_parameters()
+        for module in (self.qkv, self.q, self.k, self.v, self.q_norm, self.k_norm, self.out_proj):
+            if module is not None:
+                module.reset_parameters()
         if self.log_beta is not None:
             nn.init.constant_(self.log_beta, math.log(LEARNED_SCALE_START))
+
+    @torch.no_grad()
+    def silence(self, part: str) -> None:
+        """Set the part that makes the round add nothing to zero: "values" or "out_proj"."""
+        weight, bias = self.rows("v") if part == "values" else linear_rows(self.out_proj)
+        for t in (weight, bias):
+            if t is not None:
+                nn.init.constant_(t, 0.0)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the projections that the round has, of q, k and v."""
+        return ("q",) if self.qkv is None and self.k is None else ("q", "k", "v")
 
     @property
     def kv_layout(self) -> tuple[int, int, int]:
@@ -163,7 +182,8 @@ class SoftmaxLearner(nn.Module):
         else:
             q = self.project_query(z, angles)
             k, v = self._affine("k", key), self._affine("v", value)
-        k = split_heads(k, self.d_head)
+        k = split_heads(k, self.d_head)  # (B, H_kv, S, dh)
+        k = k if self.k_norm is None else self.k_norm(k)
         return q, (k if angles is None else rotate(k, angles)), split_heads(v, self.heads_per_value * self.d_head)
 
     def project_query(self, z: Tensor, angles: Angles | None) -> Tensor:
@@ -172,6 +192,7 @@ class SoftmaxLearner(nn.Module):
 
     def _query_heads(self, q: Tensor, angles: Angles | None) -> Tensor:
         q = split_heads(q, self.d_head)  # (B, H, T, dh)
+        q = q if self.q_norm is None else self.q_norm(q)
         q = q if self.log_beta is None else q * self.log_beta.exp().to(q.dtype)
         return q if angles is None else rotate(q, angles)
 
@@ -189,7 +210,7 @@ class SoftmaxLearner(nn.Module):
 
     def query_weight(self) -> Tensor:
         """Return W_Q, (H*dh, D)."""
-        return self._rows("q")[0]
+        return self.rows("q")[0]
 
     def rotary(self, positions: Tensor | None, dtype: torch.dtype) -> Angles | None:
         """Return cos and sin of the positions' angles, or None without rotary embedding."""
@@ -198,18 +219,22 @@ class SoftmaxLearner(nn.Module):
         return rotary_angles(positions, self.d_head, self.rope_theta, dtype)
 
     def _affine(self, part: str, t: Tensor) -> Tensor:
-        return functional.linear(t, *self._rows(part))
+        return functional.linear(t, *self.rows(part))
 
-    def _rows(self, part: str) -> tuple[Tensor, Tensor | None]:
+    def rows(self, part: str) -> tuple[Tensor, Tensor | None]:
         """Return weight and bias of one of q, k, v, wherever they are stored."""
         if self.qkv is None:
-            linear = {"q": self.q, "k": self.k, "v": self.v}[part]
-            assert linear is not None
-            return linear.weight, linear.bias
+            return linear_rows({"q": self.q, "k": self.k, "v": self.v}[part])
         i = "qkv".index(part)
         start = sum(self.split_sizes[:i])
         rows = slice(start, start + self.split_sizes[i])
         return self.qkv.weight[rows], None if self.qkv.bias is None else self.qkv.bias[rows]
+
+
+def linear_rows(linear: nn.Linear | None) -> tuple[Tensor, Tensor | None]:
+    """Return weight and bias of a linear layer that is there."""
+    assert linear is not None
+    return linear.weight, linear.bias
 
 
 LEARNERS: dict[str, type[SoftmaxLearner]] = {"softmax": SoftmaxLearner}

@@ -15,10 +15,11 @@ from boosted_attention.documentation import REQUIRED, Option, documented, field_
 from boosted_attention.validation import divisors, is_count, is_number, require, require_choice
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "gate": ("none", "scalar", "vector", "mlp"),
+    "gate": ("none", "scalar", "tanh", "vector", "mlp"),
     "kv_source": ("residual", "input", "shared"),
     "residual": ("error", "input", "estimate"),
     "space": ("heads", "output"),
+    "correction_start": ("drawn", "silent"),
     "kernel": ("auto", "explicit"),
 }
 """Names that an option takes."""
@@ -40,8 +41,9 @@ class LayerOptions:
     n_rounds: int = 1
     """Rounds M of the boosting loop; 1 makes no correction."""
     gate: str = "vector"
-    """Gate of a correction: none (g = 1), scalar (one learned number per round), vector (the paper's: sigmoid of a
-    linear map of [F || c], one number per dimension) or mlp (vector with a hidden layer)."""
+    """Gate of a correction: none (g = 1), scalar (one learned number per round, sigmoid, from 1/2), tanh (one learned
+    number per round, from 0), vector (the paper's: sigmoid of a linear map of [F || c], one number per dimension) or
+    mlp (vector with a hidden layer)."""
     kv_source: str = "residual"
     """Source of a correction's keys and values: residual (what the round looks at, the paper's), input (x, Appendix D)
     or shared (round 0's own keys and values: no new projections, one K/V pair in the cache)."""
@@ -51,6 +53,9 @@ class LayerOptions:
     space: str = "heads"
     """Where F lives: heads (before the one output projection; n_heads * head_dim must be d_model) or output (every
     round has an output projection of its own; any head_dim)."""
+    correction_start: str = "drawn"
+    """Start of the corrections: drawn (as every other weight) or silent (a correction adds exactly zero until training
+    moves it: its values start at zero; in output space its output projection; with gate=tanh the gate)."""
     learner: str | Sequence[str] = "softmax"
     """Base learner of all rounds, or one per round, by the names of ``list_learners()``."""
     learner_options: Mapping[str, Any] | Sequence[Mapping[str, Any]] = field(default_factory=dict)
@@ -64,6 +69,8 @@ class LayerOptions:
     """Base of the rotary position embedding; None for none."""
     scale: float | Literal["learned"] | None = None
     """Factor on the scores: None for 1/sqrt(head_dim), a number, or learned (one per round, starting at 2)."""
+    qk_norm: bool = False
+    """RMS norm of the queries and keys of every head, with learned weights, before rotary embedding and scale."""
     out_proj: bool = True
     """Output projection behind the loop; without it the layer returns F itself."""
     layer_index: int = 0
@@ -92,6 +99,7 @@ class LayerOptions:
             require_choice(option, getattr(self, option), allowed)
         self._check_learners()
         self._check_heads()
+        self._check_start()
         require(
             self.rope_theta is None or (is_number(self.rope_theta) and self.rope_theta > 0 and self.d_head % 2 == 0),
             f"rope_theta={self.rope_theta!r} needs a positive base and an even head_dim, got head_dim={self.d_head}",
@@ -151,6 +159,34 @@ class LayerOptions:
             self.kv_source != "shared" or len(set(self.kv_heads)) == 1,
             f"n_kv_heads={self.n_kv_heads} with kv_source='shared' must be the same in every round: there is one K/V",
         )
+
+    def _check_start(self) -> None:
+        if self.correction_start == "silent":
+            require(
+                self.n_rounds > 1, f"correction_start='silent' with n_rounds={self.n_rounds}: there is no correction"
+            )
+            require(
+                self.silent_part is not None,
+                "correction_start='silent' with kv_source='shared' and space='heads' needs gate='tanh': such a "
+                "correction has neither values nor an output projection of its own to start at zero",
+            )
+
+    @property
+    def silent_part(self) -> str | None:
+        """The one part of a correction that starts at zero where it starts silent; None if it has no such part.
+
+        With two of them at zero neither would have a gradient.
+        """
+        if self.gate == "tanh":
+            return "gate"
+        if self.space == "output":
+            return "out_proj"
+        return "values" if self.kv_source != "shared" else None
+
+    @property
+    def starts_silent(self) -> bool:
+        """Whether corrections add nothing at the start."""
+        return self.n_rounds > 1 and (self.correction_start == "silent" or self.gate == "tanh")
 
     @property
     def d_head(self) -> int:

@@ -88,18 +88,25 @@ class Row:
 
     def queries(self, z: Tensor, n: int, n_kv: int) -> list[Tensor]:
         """Return q_1 .. q_n, each (T, dh), of a layer with n query heads and n_kv key heads."""
-        q = self.projected("q", z, (n * self.dh, n_kv * self.dh, n_kv * self.dh)) * self.beta
-        return [self.placed(q[:, i * self.dh : (i + 1) * self.dh]) for i in range(n)]
+        q = self.projected("q", z, (n * self.dh, n_kv * self.dh, n_kv * self.dh))
+        heads = [self.normed("q_norm", q[:, i * self.dh : (i + 1) * self.dh]) for i in range(n)]
+        return [self.placed(head * self.beta) for head in heads]
 
     def keys(self, n: int, n_kv: int) -> list[Tensor]:
         """Return k_1 .. k_{n_kv}, each (S, dh)."""
         k = self.projected("k", self.key, (n * self.dh, n_kv * self.dh, n_kv * self.dh))
-        return [self.placed(k[:, i * self.dh : (i + 1) * self.dh]) for i in range(n_kv)]
+        return [self.placed(self.normed("k_norm", k[:, i * self.dh : (i + 1) * self.dh])) for i in range(n_kv)]
 
     def values(self, n: int, n_kv: int, width: int) -> list[Tensor]:
         """Return the value heads, each (S, width)."""
         v = self.projected("v", self.value, (n * self.dh, n_kv * self.dh, n_kv * self.dh))
         return [v[:, i * width : (i + 1) * width] for i in range(v.shape[1] // width)]
+
+    def normed(self, name: str, t: Tensor) -> Tensor:
+        """Return t / sqrt(mean(t^2) + eps) * w, row by row, if the layer has such a norm."""
+        if f"{name}.weight" not in self.w:
+            return t
+        return t / torch.sqrt((t * t).mean(dim=1, keepdim=True) + 1e-6) * self.w[f"{name}.weight"]
 
     def placed(self, t: Tensor) -> Tensor:
         """Turn t to its positions, if the layer has rotary embedding."""
@@ -160,17 +167,13 @@ def differential(row: Row) -> Tensor:
 def differential_v2(row: Row) -> Tensor:
     """Return A_even V - sigmoid(z W_lambda) A_odd V."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
-    widths = (2 * h * row.dh, h_kv * row.dh, h_kv * row.dh)
-    q, k, v = (row.projected(part, t, widths) for part, t in zip("qkv", (row.z, row.key, row.value), strict=True))
+    q, k, v = row.queries(row.z, 2 * h, h_kv), row.keys(2 * h, h_kv), row.values(2 * h, h_kv, row.dh)
     lam = torch.sigmoid(row.linear("lambda_proj", row.z))  # (T, H)
     heads = []
     for j in range(h):
-        g = slice((j * h_kv // h) * row.dh, (j * h_kv // h + 1) * row.dh)
-        maps = []
-        for i in (2 * j, 2 * j + 1):
-            q_i = row.placed(q[:, i * row.dh : (i + 1) * row.dh] * row.beta)
-            maps.append(row.map(q_i, row.placed(k[:, g]), j))
-        heads.append((maps[0] - lam[:, j : j + 1] * maps[1]) @ v[:, g])
+        g = j * h_kv // h
+        even, odd = row.map(q[2 * j], k[g], j), row.map(q[2 * j + 1], k[g], j)
+        heads.append((even - lam[:, j : j + 1] * odd) @ v[g])
     return torch.cat(heads, dim=1)
 
 
@@ -225,6 +228,8 @@ def gate_value(kind: str, w: Weights, estimate: Tensor, correction: Tensor) -> T
         return torch.ones_like(correction)
     if kind == "scalar":
         return torch.ones_like(correction) / (1 + torch.exp(-w["logit"]))
+    if kind == "tanh":
+        return torch.ones_like(correction) * (1 - 2 / (1 + torch.exp(2 * w["theta"])))
     if kind == "vector":
         return 1 / (1 + torch.exp(-linear("proj", both)))
     hidden = linear("hidden", both)
@@ -300,7 +305,7 @@ def within(weights: Weights, prefix: str) -> dict[str, Tensor]:
 
 def shared_projections(weights: Weights, config: Any, head_dim: int) -> dict[str, Tensor]:
     """Return round 0's key and value projections under names of their own, for a later round that shares them."""
-    shared = {}
+    shared = {n: weights[f"rounds.0.{n}"] for n in ("k_norm.weight",) if f"rounds.0.{n}" in weights}
     for name in ("weight", "bias"):
         if f"rounds.0.qkv.{name}" in weights:
             rows = weights[f"rounds.0.qkv.{name}"]

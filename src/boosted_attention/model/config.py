@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NORMS = ("pre", "post")
 NORM_KINDS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "rotary")
-INITS = ("normal", "scaled")
+INITS = ("normal", "scaled", "zero")
 SET_BY_MODEL = (
     "d_model",
     "n_heads",
@@ -62,6 +62,8 @@ class LanguageModelConfig:
     """Options of that layer, such as n_rounds=3 or gate=scalar."""
     boosted_layers: str | Sequence[int] = "all"
     """Layers that get ``attention``: all, none, last:k, or indices such as 0,2; the others are standard."""
+    qk_norm: bool = False
+    """RMS norm of queries and keys, in every layer."""
     norm: str = "pre"
     """Placement of the norms: pre (inside the branch) or post (after the sum)."""
     norm_kind: str = "layernorm"
@@ -77,8 +79,8 @@ class LanguageModelConfig:
     tie_weights: bool = True
     """Token embedding also as the vocabulary projection."""
     init: str = "normal"
-    """Initialisation: normal (every matrix N(0, 0.02), the paper's) or scaled (projections into the stream divided by
-    sqrt(2 n_layers))."""
+    """Initialisation: normal (every matrix N(0, 0.02), the paper's), scaled (projections into the stream divided by
+    sqrt(2 n_layers)) or zero (projections into the stream start at zero)."""
 
     def __post_init__(self) -> None:
         for option in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "max_len"):
@@ -111,6 +113,8 @@ class LanguageModelConfig:
         arguments: dict[str, Any] = {"name": "standard"}
         if self.n_kv_heads is not None:
             arguments["n_kv_heads"] = self.n_kv_heads
+        if self.qk_norm:
+            arguments["qk_norm"] = True
         if self.positions == "rotary":
             arguments["rope_theta"] = self.rope_theta
         if index in self.attention_layers():
@@ -123,11 +127,15 @@ class LanguageModelConfig:
         """Hidden width of the feed-forward network."""
         return round(self.ffn_multiple * self.d_model)
 
-    def build(self) -> LanguageModel:
-        """Build the model, with fresh weights from torch's random state."""
+    def build(self, seed: int | None = None) -> LanguageModel:
+        """Build the model with initial weights that are a function of the seed, their names and their shapes.
+
+        Args:
+            seed: the seed; None takes one from torch's random state, so that ``torch.manual_seed`` decides.
+        """
         from boosted_attention.model.language_model import LanguageModel
 
-        return LanguageModel(self)
+        return LanguageModel(self, seed)
 
     def on_meta(self) -> LanguageModel:
         """Build the model without storage: the same modules and shapes, nothing allocated."""
@@ -223,7 +231,12 @@ def check_attention(config: LanguageModelConfig) -> None:
     chosen = config.attention_layers()
     kinds = {i in chosen: i for i in range(config.n_layers)}
     for index in kinds.values():
-        check_layer(**config.layer_arguments(index))
+        options = check_layer(**config.layer_arguments(index))
+        require(
+            config.init != "zero" or not options.starts_silent,
+            f"init='zero' with gate={options.gate!r} and correction_start={options.correction_start!r}: corrections "
+            "and the projection behind them would both start at zero and hold each other up; use one of the two",
+        )
 
 
 @lru_cache(maxsize=512)

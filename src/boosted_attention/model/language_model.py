@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,17 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from boosted_attention.attention.cache import KVCache
-from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import SoftmaxLearner
 from boosted_attention.attention.masks import padding_mask
-from boosted_attention.model.blocks import NORM_CLASSES, Block, FeedForward
+from boosted_attention.model.blocks import NORM_CLASSES, Block
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.generation import Sampling, generate
 from boosted_attention.model.loss import chunked_loss, token_losses
+from boosted_attention.model.start import construction, draw_weights, fresh_seed
 from boosted_attention.model.tokens import require_tokens
-from boosted_attention.validation import InputError, require_choice
-
-INIT_STD = 0.02
+from boosted_attention.validation import InputError, require, require_choice
 
 
 class LanguageModel(nn.Module):
@@ -34,32 +30,22 @@ class LanguageModel(nn.Module):
 
     Args:
         config: what the model is made of.
+        seed: seed of the initial weights, as ``start.py`` draws them; None takes one from torch's random state.
     """
 
-    def __init__(self, config: LanguageModelConfig):
+    def __init__(self, config: LanguageModelConfig, seed: int | None = None):
         super().__init__()
+        require(seed is None or isinstance(seed, int), f"seed={seed!r} must be an integer, or None to draw one")
+        seed = fresh_seed() if seed is None else seed
         self.config = config
-        self.embed = nn.Embedding(config.vocab_size, config.d_model)
-        self.positions = nn.Embedding(config.max_len, config.d_model) if config.positions == "learned" else None
-        self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList([Block(config, i) for i in range(config.n_layers)])
-        self.norm = NORM_CLASSES[config.norm_kind](config.d_model)
-        self.head = None if config.tie_weights else nn.Linear(config.d_model, config.vocab_size, bias=False)
-        if not self.embed.weight.is_meta:
-            self.apply(self._init)
-
-    def _init(self, module: nn.Module) -> None:
-        """Draw every matrix from N(0, 0.02) and set biases to zero; other weights stay as their module drew them."""
-        if isinstance(module, nn.Linear | nn.Embedding):
-            nn.init.normal_(module.weight, std=INIT_STD)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)
-        if self.config.init == "scaled":
-            into_stream = module.down if isinstance(module, FeedForward) else None
-            if isinstance(module, AttentionLayer | SoftmaxLearner):
-                into_stream = module.out_proj
-            if into_stream is not None:  # apply visits children before parents, so this draw is the last
-                nn.init.normal_(into_stream.weight, std=INIT_STD / math.sqrt(2 * self.config.n_layers))
+        with construction(seed):
+            self.embed = nn.Embedding(config.vocab_size, config.d_model)
+            self.positions = nn.Embedding(config.max_len, config.d_model) if config.positions == "learned" else None
+            self.dropout = nn.Dropout(config.dropout)
+            self.layers = nn.ModuleList([Block(config, i) for i in range(config.n_layers)])
+            self.norm = NORM_CLASSES[config.norm_kind](config.d_model)
+            self.head = None if config.tie_weights else nn.Linear(config.d_model, config.vocab_size, bias=False)
+        draw_weights(self, config, seed)
 
     @property
     def projection(self) -> Tensor:

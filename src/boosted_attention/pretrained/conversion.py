@@ -51,6 +51,11 @@ def boost(
     require_boostable(model)
     require(is_count(n_rounds) and n_rounds >= 2, f"n_rounds={n_rounds!r} must be an integer of at least 2")
     require_choice("gate", gate, GATES)
+    require(
+        gate != "tanh",
+        "gate='tanh' starts at zero, and so do the values of a pretrained model's correction: the two would stall; use "
+        "'vector', 'scalar', 'mlp' or 'none'",
+    )
     require_choice("init", init, CORRECTION_INITS)
     require_choice("train", train, BOOST_TRAINS)
     places = find_attention(model)

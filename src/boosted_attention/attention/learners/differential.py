@@ -31,9 +31,13 @@ def lambda_init(layer_index: int) -> float:
     return 0.8 - 0.6 * math.exp(-0.3 * layer_index)
 
 
+LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
+LAMBDA_STD = 0.1
+
+
 def drawn_lambda(d: int, device: Any, dtype: Any) -> Tensor:
     """Draw one of the four lambda vectors from N(0, 0.1^2)."""
-    return 0.1 * torch.randn(d, device=device, dtype=dtype)
+    return LAMBDA_STD * torch.randn(d, device=device, dtype=dtype)
 
 
 @register_learner("differential")
@@ -42,6 +46,7 @@ class DifferentialLearner(SoftmaxLearner):
 
     fused_score_passes = 2
     heads_per_value = 2  # values are (B, H_kv/2, S, 2dh)
+    random_start = dict.fromkeys(LAMBDAS, LAMBDA_STD)
 
     def __init__(self, options: LayerOptions, index: int):
         for option, value in (("n_heads", options.n_heads), ("n_kv_heads", options.kv_heads[index])):

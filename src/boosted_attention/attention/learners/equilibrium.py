@@ -6,7 +6,7 @@
 Keys and values are fixed, so J is one D x D block per row, known in closed form: per head, the covariance of values
 and keys under the attention weights,
 
-    J_h = beta (E[v k^T] - E[v] E[k]^T) W_Q,h
+    J_h = beta (E[v k^T] - E[v] E[k]^T) W_Q,h        with qk_norm: dn(W_Q,h z) W_Q,h, the norm's derivative at the state
 
 The system is solved exactly: the gradient needs no second iteration, and no forward step is stored. The price is a
 D x D block for each position during the call; with fewer keys than dimensions (H S < D) its low-rank form of size H S
@@ -22,11 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from boosted_attention.attention.catalog import register_layer
 from boosted_attention.attention.kernels import explicit, full_precision, repeat_heads
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import Angles, RoundCall, SoftmaxLearner, merge_heads, register_learner
+from boosted_attention.attention.learner import (
+    Angles,
+    RoundCall,
+    SoftmaxLearner,
+    merge_heads,
+    register_learner,
+    split_heads,
+)
 from boosted_attention.attention.learners.hopfield import (
     iterate,
     iterated_flops,
@@ -66,11 +74,11 @@ class EquilibriumLearner(SoftmaxLearner):
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
         angles = self.rotary(call.positions, z.dtype)
 
-        def query(state: Tensor) -> Tensor:
-            return self.project_query(state + z if self.inject else state, angles)
+        def asking(state: Tensor) -> Tensor:
+            return state + z if self.inject else state  # (B, T, D): what is projected to the query
 
         def step(state: Tensor) -> Tensor:
-            return merge_heads(call.attention(query(state), k, v, self.scale))
+            return merge_heads(call.attention(self.project_query(asking(state), angles), k, v, self.scale))
 
         with torch.no_grad():
             first = merge_heads(call.attention(q, k, v, self.scale))
@@ -79,36 +87,55 @@ class EquilibriumLearner(SoftmaxLearner):
         rest = rest.detach()  # from forward-mode tangents too
         call.note(steps=steps + 1, converged=converged)
 
-        at_rest = query(rest)
+        at_rest = self.project_query(asking(rest), angles)
         value = merge_heads(call.attention(at_rest, k, v, self.scale))  # f(z*), differentiable in x and the weights
         if not torch.is_grad_enabled():
             return value
         with full_precision(z.device):  # torch.linalg has no half precision
-            implicit = self.solve(value - rest, at_rest, k, v, angles, call).to(value.dtype)
+            dtype = torch.promote_types(value.dtype, torch.float32)
+            query_map = self.query_map(asking(rest), angles, dtype)
+            implicit = self.solve(value - rest, at_rest, k, v, query_map, call).to(value.dtype)
         return value.detach() + (implicit - implicit.detach())  # the value of f(z*) with the gradient of z*
 
-    def solve(self, change: Tensor, q: Tensor, k: Tensor, v: Tensor, angles: Angles | None, call: RoundCall) -> Tensor:
-        """Return (I - J)^{-1} change, (B, T, D) in float32 or better, at the state whose query is q."""
-        dtype = torch.promote_types(q.dtype, torch.float32)
+    def solve(self, change: Tensor, q: Tensor, k: Tensor, v: Tensor, query_map: Tensor, call: RoundCall) -> Tensor:
+        """Return (I - J)^{-1} change, (B, T, D) in float32 or better, at the state whose query is q.
+
+        Args:
+            change: what is solved for (B, T, D).
+            q: query at the state (B, H, T, dh).
+            k: keys (B, H_kv, S, dh).
+            v: values (B, H_kv, S, dh).
+            query_map: dq/dz at the state, as ``query_map`` gives it.
+            call: mask of this call.
+        """
+        dtype = query_map.dtype
         change = change.to(dtype)
         with torch.no_grad():
             k, v = (repeat_heads(t, self.n_heads).expand(-1, self.n_heads, -1, -1).to(dtype) for t in (k, v))
             _, p = explicit(q.to(dtype), k, call.mask, self.scale, 0.0)  # (B, H, T, S)
-            query_map = self.scale * self.query_map(angles, dtype)  # (B or 1, H, T or 1, dh, D)
+            query_map = self.scale * query_map
         if k.shape[1] * k.shape[2] >= change.shape[-1]:
             return linear_solve(full_jacobian(p, k, v, query_map), change[..., None])[..., 0]
         return low_rank_solve(p, k, v, query_map, change)
 
-    def query_map(self, angles: Angles | None, dtype: torch.dtype) -> Tensor:
-        """Return dq/dz, the query projection, turned to each position under rotary embedding, (B, H, T, dh, D)."""
-        weight = self.query_weight().to(dtype).unflatten(0, (self.n_heads, self.d_head))  # (H, dh, D)
+    @torch.no_grad()
+    def query_map(self, z: Tensor, angles: Angles | None, dtype: torch.dtype) -> Tensor:
+        """Return dq/dz at the query's input z (B, T, D): (B or 1, H, T or 1, dh, D).
+
+        Without norm and rotary embedding it is the query projection, the same at every position.
+        """
+        weight, bias = (None if t is None else t.to(dtype) for t in self.rows("q"))
+        assert weight is not None
+        q_map = weight.unflatten(0, (self.n_heads, self.d_head)).transpose(1, 2)[None, :, None]  # (1, H, 1, D, dh)
+        if self.q_norm is not None:
+            q = split_heads(functional.linear(z.to(dtype), weight, bias), self.d_head)  # (B, H, T, dh)
+            q_map = self.q_norm.derivative(q[..., None, :], q_map)  # (B, H, T, D, dh)
         if self.log_beta is not None:
-            weight = weight * self.log_beta.exp()
-        weight = weight.transpose(1, 2)[None, :, None]  # (1, H, 1, D, dh)
+            q_map = q_map * self.log_beta.exp()
         if angles is not None:
             cos, sin = angles
-            weight = rotate(weight, (cos[..., None, :], sin[..., None, :]))  # (B, H, T, D, dh)
-        return weight.transpose(-2, -1)
+            q_map = rotate(q_map, (cos[..., None, :], sin[..., None, :]))  # (B, H, T, D, dh)
+        return q_map.transpose(-2, -1)
 
 
 def full_jacobian(p: Tensor, k: Tensor, v: Tensor, query_map: Tensor) -> Tensor:

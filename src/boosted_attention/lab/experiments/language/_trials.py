@@ -38,6 +38,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
         "attention": "boosted",
         "attention_options": {},
         "boosted_layers": "all",
+        "qk_norm": False,
         "norm": "pre",
         "norm_kind": "layernorm",
         "positions": "learned",
