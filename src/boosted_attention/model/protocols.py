@@ -6,8 +6,8 @@ Importing this module does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -127,4 +127,17 @@ class CausalModel(Protocol):
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Move to a device or dtype."""
+        ...
+
+
+@runtime_checkable
+class PacksMatrices(Protocol):
+    """A module with weights that hold several matrices, such as the projections of queries, keys and values."""
+
+    def packed_matrices(self) -> Mapping[str, Callable[[Tensor], Sequence[Tensor]]]:
+        """Return how each such weight divides, by its name inside the module.
+
+        A function takes a tensor of the weight's shape and returns views of its parts that can be written to; all
+        dimensions of a part but its last are the rows of a matrix.
+        """
         ...
