@@ -146,6 +146,9 @@ def test_the_schedule():
     assert (paper.lr_at(750, 18_300), paper.lr_at(1500, 18_300)) == pytest.approx((1.5e-4, 3e-4))
     assert paper.lr_at(18_300, 18_300) == pytest.approx(0.0)
     assert TrainingConfig(epochs=3).total_steps(7) == 21
+    line = TrainingConfig(lr=1.0, warmup=10, horizon=0, schedule="linear")
+    assert [line.lr_at(step, 110) for step in (0, 5, 10, 35, 110)] == pytest.approx([0, 0.5, 1.0, 0.75, 0.0])
+    assert line.lr_at(35, 110, highest=4.0) == pytest.approx(3.0)
 
 
 def test_evaluation_by_epochs(text_file, tmp_path):
@@ -335,6 +338,11 @@ def test_wrong_options_are_named():
         ({"protocol": "papr"}, "did you mean 'paper'"),
         ({"lr": -1.0}, "lr=-1.0 must not be negative"),
         ({"lr": math.nan}, "lr=nan"),
+        ({"matrix_lr": -0.1}, "matrix_lr=-0.1 must not be negative"),
+        ({"gate_lr_factor": -2.0}, "gate_lr_factor=-2.0 must not be negative"),
+        ({"correction_lr_factor": math.inf}, "correction_lr_factor=inf"),
+        ({"schedule": "cosin"}, "did you mean 'cosine'"),
+        ({"weight_decay_on": "matrixes"}, "did you mean 'matrices'"),
         ({"beta2": 1.0}, "beta2=1.0"),
         ({"eval_unit": "step"}, "did you mean 'steps'"),
         ({"seed": -1}, "seed=-1"),
