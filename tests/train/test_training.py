@@ -231,6 +231,18 @@ def test_bfloat16_and_compiled_runs_train_and_save_plain_names(text_file, tmp_pa
     assert curves[0] == pytest.approx(curves[1], rel=0.02)
 
 
+def test_a_compiled_model_trains_with_muon(text_file, tmp_path):
+    """The model is compiled, the update is not: its curve is that of the model as it is."""
+    curves = []
+    for compiled in (False, True):
+        folder = tmp_path / str(compiled)
+        options = {"optimizer": "muon", "compile": compiled, "steps": 4, "accumulate": 1, "lr": 0.01, "warmup": 0}
+        small_trainer(folder, text_file, model={"n_layers": 1, "dropout": 0.0}, **options).run()
+        curves.append([row["loss"] for row in read_metrics(folder / "metrics.jsonl") if "loss" in row])
+    assert curves[0][-1] < curves[0][0] - 0.1
+    assert curves[0] == pytest.approx(curves[1], rel=1e-3)
+
+
 def test_weights_that_are_not_finite_reach_no_checkpoint(text_file, tmp_path):
     run = small_trainer(
         tmp_path / "run", text_file, lr=3e38, warmup=0, weight_decay=10.0, eval_every=0, checkpoint_every=1
