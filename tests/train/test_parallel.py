@@ -144,11 +144,15 @@ def test_a_divided_matrix_is_updated_as_a_whole_one(tmp_path):
             torch.testing.assert_close(divided[name], weight, rtol=1e-6, atol=1e-8)
 
 
-def test_what_two_saved_others_go_on_with(alone, text_file, tmp_path, full):
+@pytest.mark.parametrize("optimizer", [[], MUON], ids=["adamw", "muon"])
+def test_what_two_saved_others_go_on_with(optimizer, alone, text_file, tmp_path, full):
     """2 processes, then 1, then 4 of another kind, and back: as if nothing had happened."""
+    if optimizer and not full:
+        pytest.skip("in make test-full")
     precision = "float64" if full else "float32"
     out = tmp_path / "run"
-    options = training(text_file, out, "--precision", precision, "--checkpoint-every", 2, "--resume", steps=10)
+    options = ["--precision", precision, "--checkpoint-every", 2, "--resume", *optimizer]
+    options = training(text_file, out, *options, steps=10)
     for n, kind, until in [(2, "fsdp", 3), (1, "ddp", 5), (4 if full else 2, "ddp", 7), (2, "fsdp", 10)]:
         stopper = tmp_path / "stop.py"
         stopper.write_text(STOP_AFTER.format(step=until))
@@ -156,7 +160,7 @@ def test_what_two_saved_others_go_on_with(alone, text_file, tmp_path, full):
         if until < 10:
             assert f"after step {until}" in done.stderr, done.stderr[-2000:]
             assert checkpoint.latest(out / "checkpoints", "step")[0].step == until
-    assert_same_losses(alone("boosted", precision), out, BOUNDS[precision])
+    assert_same_losses(alone("boosted", precision, 10, *optimizer), out, BOUNDS[precision])
 
 
 STOP_AFTER = """

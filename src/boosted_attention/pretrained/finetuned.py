@@ -36,7 +36,7 @@ class FinetunedModel(nn.Module):
         return decoder_layers(self.model)
 
     def packed_matrices(self) -> dict[str, Callable[[Tensor], Sequence[Tensor]]]:
-        """Return how weights that hold the projections of queries, keys and values divide into them."""
+        """Return how weights that hold the projections of queries, keys and values divide; adapters are undivided."""
         modules = {name: m for name, m in self.named_modules() if not isinstance(m, CorrectedAttention)}
         found = {name: find_projections(m) for name, m in modules.items()}
         return {
