@@ -89,6 +89,10 @@ def test_communication():
     assert arm.communication("ddp") == pytest.approx(2 * 7 / 8 * weights)
     blocks = weights - arm.outside_blocks
     assert arm.communication("fsdp", 3) == pytest.approx(7 / 8 * 3 * (weights + 2 * blocks + arm.outside_blocks))
+    muon, d = with_optimizer(arm, "muon"), arm.model.d_model
+    matrices = arm.model.n_layers * (2 * 3 * d * d + d * d + 2 * 4 * d * d)  # of two rounds, without the gates'
+    assert muon.communication("ddp") == arm.communication("ddp")
+    assert muon.communication("fsdp", 3) - arm.communication("fsdp", 3) == pytest.approx(7 / 8 * 4 * matrices)
     alone = planned_models("mini", None, Cluster(devices=1, tflops=1.0, memory=1e9))[0]
     assert alone.communication("ddp") == alone.communication("fsdp") == 0
 

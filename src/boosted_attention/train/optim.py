@@ -37,12 +37,14 @@ class UpdateRule:
         highest: returns the learning rate at the end of warm-up, before the factors of groups.
         moments: state tensors of the parameter's own shape; a checkpoint names them ``<moment>.<parameter>``.
         counts: state tensors that are equal for all parameters; a checkpoint holds each once, under its own name.
+        gathers: whether a parameter that is divided over processes is put together for its update.
     """
 
     make: Callable[[TrainingConfig, list[ParameterGroup], Sequence[TrainedParameter]], torch.optim.Optimizer]
     highest: Callable[[TrainingConfig], float]
     moments: tuple[str, ...]
     counts: tuple[str, ...] = ()
+    gathers: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,7 @@ MUON = UpdateRule(
     ),
     highest=lambda training: MATRIX_LR if training.matrix_lr is None else training.matrix_lr,
     moments=("momentum_buffer",),
+    gathers=True,
 )
 
 OPTIMIZERS: dict[str, OptimizerKind] = {
@@ -206,3 +209,14 @@ def state_bytes(model: CausalModel, kind: str) -> int:
     require_choice("optimizer", kind, OPTIMIZERS)
     rule = OPTIMIZERS[kind].rule
     return sum(len(rule(p).moments) * p.value.nbytes for p in trained_parameters(model).values())
+
+
+def gathered_parameters(model: CausalModel, kind: str) -> int:
+    """Count the parameters that are put together for each update where they are divided over processes.
+
+    Args:
+        model: the model; tensors without storage will do.
+        kind: a name from OPTIMIZERS.
+    """
+    rule = OPTIMIZERS[kind].rule
+    return sum(p.value.numel() for p in trained_parameters(model).values() if rule(p).gathers)
