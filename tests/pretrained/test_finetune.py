@@ -270,7 +270,7 @@ def test_refusals(models, text_file, tmp_path, capsys):
     line = complaint(*finetune, "--train", "all", "--correction-lr-factor", 2)
     assert "--correction-lr-factor 2.0 must be 1: nothing that is trained has correction rounds" in line
     assert "did you mean 'muon'" in complaint(*finetune, "--train", "all", "--optimizer", "mun")
-    shutil.rmtree(out)
+    assert not out.exists()
     assert "is more than the 64 positions" in complaint(*finetune, "--train", "all", "--max-len", 65)
     broken = tmp_path / "broken"
     shutil.copytree(models / "base", broken)

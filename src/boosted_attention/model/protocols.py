@@ -35,6 +35,10 @@ class ModelConfig(Protocol):
         """Build the model."""
         ...
 
+    def on_meta(self) -> CausalModel:
+        """Build the model without storage: the same modules and shapes, nothing allocated."""
+        ...
+
     def num_params(self) -> int:
         """Count all parameters."""
         ...

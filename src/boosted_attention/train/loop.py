@@ -77,7 +77,7 @@ class TrainingLoop:
         self.loss = self.parallel.distribute(
             self.model, self.device, checkpointing=setup.checkpoint_activations, compiled=self.training.compile
         )
-        self.optimizer = self.parallel.agree(lambda: TrainingOptimizer(self.training, self.model))
+        self.optimizer = TrainingOptimizer(self.training, self.model)
         self.trained = self.optimizer.parameters
         path = self.folder / "metrics.jsonl"
         self.metrics = Metrics(path, tensorboard=setup.tensorboard) if self.parallel.main else NoMetrics()

@@ -8,7 +8,7 @@ follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,36 @@ OPTIMIZERS: dict[str, OptimizerKind] = {
 }
 
 
+def require_groups(training: TrainingConfig, trained: Collection[TrainedParameter]) -> None:
+    """Raise InputError where the optimizer is unknown, or an option concerns parameters that there are none of.
+
+    Args:
+        training: the configuration with the optimizer's settings.
+        trained: everything that is trained.
+    """
+    require_choice("optimizer", training.optimizer, OPTIMIZERS)
+    for option, what, found in (
+        ("correction_lr_factor", "correction rounds", any(p.is_correction for p in trained)),
+        ("gate_lr_factor", "gates with parameters", any(p.is_gate for p in trained)),
+    ):
+        factor = getattr(training, option)
+        require(factor == 1 or found, f"{option}={factor} must be 1: nothing that is trained has {what}")
+    found, needed = any(p.is_matrix for p in trained), OPTIMIZERS[training.optimizer].needs_matrices
+    name = f"optimizer={training.optimizer!r}"
+    require(
+        found or not needed,
+        f"{name} needs hidden matrices, and nothing that is trained has any; optimizer='adamw' does without",
+    )
+    require(
+        found or training.weight_decay_on != "matrices",
+        "weight_decay_on='matrices' concerns nothing: nothing that is trained is a hidden matrix; use 'all'",
+    )
+    require(
+        training.matrix_lr is None or needed,
+        f"matrix_lr={training.matrix_lr} has no use with {name}, whose one rate is lr=; optimizer='muon' has two",
+    )
+
+
 class TrainingOptimizer:
     """The optimizer of a training run, over the parameters of a model that are not frozen.
 
@@ -100,40 +130,15 @@ class TrainingOptimizer:
     """
 
     def __init__(self, training: TrainingConfig, model: CausalModel):
-        require_choice("optimizer", training.optimizer, OPTIMIZERS)
-        self.training, self.kind = training, OPTIMIZERS[training.optimizer]
         trained = trained_parameters(model)
-        self._require_members(list(trained.values()))
+        require_groups(training, trained.values())
+        self.training, self.kind = training, OPTIMIZERS[training.optimizer]
         self.parameters = {name: parameter.value for name, parameter in trained.items()}
         self.rules = {name: self.kind.rule(parameter) for name, parameter in trained.items()}
         self.optimizers: dict[UpdateRule, torch.optim.Optimizer] = {}
         for rule in dict.fromkeys(self.rules.values()):
             own = [parameter for name, parameter in trained.items() if self.rules[name] is rule]
             self.optimizers[rule] = rule.make(training, self._groups(rule, own), own)
-
-    def _require_members(self, trained: Sequence[TrainedParameter]) -> None:
-        """Raise InputError where an option concerns parameters that there are none of."""
-        training = self.training
-        for option, what, has_members in (
-            ("correction_lr_factor", "correction rounds", any(p.is_correction for p in trained)),
-            ("gate_lr_factor", "gates with parameters", any(p.is_gate for p in trained)),
-        ):
-            factor = getattr(training, option)
-            require(factor == 1 or has_members, f"{option}={factor} must be 1: nothing that is trained has {what}")
-        has_matrices = any(p.is_matrix for p in trained)
-        name = f"optimizer={training.optimizer!r}"
-        require(
-            has_matrices or not self.kind.needs_matrices,
-            f"{name} needs hidden matrices, and nothing that is trained has any; optimizer='adamw' does without",
-        )
-        require(
-            has_matrices or training.weight_decay_on != "matrices",
-            "weight_decay_on='matrices' concerns nothing: nothing that is trained is a hidden matrix; use 'all'",
-        )
-        require(
-            training.matrix_lr is None or self.kind.needs_matrices,
-            f"matrix_lr={training.matrix_lr} has no use with {name}, whose one rate is lr=; optimizer='muon' has two",
-        )
 
     def _groups(self, rule: UpdateRule, parameters: Sequence[TrainedParameter]) -> list[ParameterGroup]:
         """Sort the parameters of one rule into torch's groups: one for each rate and weight decay."""
