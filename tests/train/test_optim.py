@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from boosted_attention import LanguageModelConfig
+from boosted_attention import LanguageModelConfig, list_attention
 from boosted_attention.train import checkpoint
 from boosted_attention.train.config import TrainingConfig
+from boosted_attention.train.muon import Muon
 from boosted_attention.train.optim import (
     ADAMW,
     MUON,
@@ -160,6 +161,25 @@ def test_weight_decay_is_on_what_the_option_says():
         ("muon", "all"): both,
         ("muon", "matrices"): matrix,
     }
+
+
+@pytest.mark.parametrize("name", list_attention())
+def test_packed_projections_of_a_model_are_updated_apart(name):
+    """Queries, keys and values of unequal loudness and width, against matrices of their own."""
+    model = LanguageModelConfig(attention=name, d_model=16, n_heads=4, n_kv_heads=2, n_layers=1, vocab_size=50).build()
+    optimizer = TrainingOptimizer(TrainingConfig(optimizer="muon", warmup=0, weight_decay=0.0), model)
+    learner = model.layers[0].attention.rounds[0]
+    before = [learner._rows(part)[0].detach().clone() for part in "qkv"]
+    gradient = torch.cat([scale * torch.randn_like(t) for scale, t in zip((100.0, 1.0, 0.01), before, strict=True)])
+    learner.qkv.weight.grad = gradient
+    apart = [nn.Parameter(t) for t in before]
+    for p, g in zip(apart, gradient.split([len(t) for t in before]), strict=True):
+        p.grad = g.clone()
+    optimizer.set_rates(0, 10)
+    optimizer.step()
+    Muon(apart, lr=0.02).step()
+    for part, p in zip("qkv", apart, strict=True):
+        assert torch.equal(learner._rows(part)[0], p), part
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
