@@ -160,6 +160,8 @@ def test_generate_samples_and_seeds(trained, capsys):
         (["train", "--vocab-size", "100"], "needs at least 257"),
         (["train", "--steps", "3", "--epochs", "2"], "--steps and --epochs exclude each other"),
         (["train", "--seed", "100000000000000000000"], "must lie in [0, 2**63)"),
+        (["train", "--schedule", "liner"], "did you mean 'linear'"),
+        (["train", "--weight-decay-on", "norms"], "--weight-decay-on norms is not one of 'all', 'matrices'"),
         (["data", "text:/nowhere"], "/nowhere does not exist"),
         (["data", "--vocab-size", "0"], "--vocab-size 0"),
         (["evaluate", "/nowhere"], "/nowhere is not a run folder"),
@@ -170,6 +172,21 @@ def test_bad_input_is_one_line(args, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert message in refused(args, capsys)
     assert not any(tmp_path.iterdir())  # nothing written
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--optimizer", "moun"], "--optimizer moun is not one of 'adamw', 'muon'; did you mean 'muon'?"),
+        (["--matrix-lr", "0.1"], "--matrix-lr 0.1 has no use with --optimizer adamw, whose one rate is --lr"),
+        (["--attention", "standard", "--gate-lr-factor", "2"], "--gate-lr-factor 2.0 must be 1: nothing that is"),
+        (["--attention", "standard", "--correction-lr-factor", "2"], "--correction-lr-factor 2.0 must be 1: nothing"),
+    ],
+)
+def test_options_of_the_optimizer_that_concern_nothing_are_one_line(options, message, text_file, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert message in refused(["train", "--corpus", f"text:{text_file}", "--out", out, *TINY, *options], capsys)
+    assert not out.exists()
 
 
 def test_bad_files_are_one_line(tmp_path, capsys, trained, text_file):

@@ -38,24 +38,34 @@ def test_parameters_and_flops_as_counted(recipe):
     assert arm.model.flops() * ids.numel() == pytest.approx(counter.get_total_flops(), rel=0.02)
 
 
+def with_optimizer(arm, optimizer):
+    """A planned model that is trained with another optimizer."""
+    return replace(arm, recipe=replace(arm.recipe, training=replace(arm.recipe.training, optimizer=optimizer)))
+
+
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize(("recipe", "rows"), [("mini", 32), ("mini", 4), ("paper-small", 8)])
-def test_memory_as_allocated(recipe, rows, checkpointing):
+@pytest.mark.parametrize(
+    ("recipe", "optimizer", "rows"),
+    [("mini", "adamw", 32), ("mini", "adamw", 4), ("paper-small", "adamw", 8), ("mini", "muon", 32)],
+)
+def test_memory_as_allocated(recipe, optimizer, rows, checkpointing):
     """The most that torch had allocated at once in two training steps, within 15 %."""
-    arm = planned_models(recipe, None, BIG)[0]
+    arm = with_optimizer(planned_models(recipe, None, BIG)[0], optimizer)
     planned = arm.held("ddp") + arm.activations(rows, checkpointing)
-    assert planned == pytest.approx(peak_bytes(ALONE, recipe, rows, checkpointing), rel=0.15)
+    assert planned == pytest.approx(peak_bytes(ALONE, recipe, optimizer, rows, checkpointing), rel=0.15)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-@pytest.mark.parametrize(("recipe", "rows"), [("mini", 16), ("paper-small", 4)])
-def test_memory_of_a_process_among_two(recipe, rows, kind, checkpointing, full):
-    if not full and (recipe, kind, checkpointing) != ("mini", "fsdp", False):
+@pytest.mark.parametrize(
+    ("recipe", "optimizer", "rows"), [("mini", "adamw", 16), ("paper-small", "adamw", 4), ("mini", "muon", 16)]
+)
+def test_memory_of_a_process_among_two(recipe, optimizer, rows, kind, checkpointing, full):
+    if not full and (recipe, optimizer, kind, checkpointing) != ("mini", "adamw", "fsdp", False):
         pytest.skip("in make test-full")
-    arm = planned_models(recipe, None, replace(BIG, devices=2))[0]
+    arm = with_optimizer(planned_models(recipe, None, replace(BIG, devices=2))[0], optimizer)
     planned = arm.held(kind) + arm.activations(rows, checkpointing)
-    done = run(2, recipe, kind, rows, int(checkpointing), before=("-m", "tests.planning.allocated"))
+    done = run(2, recipe, optimizer, kind, rows, int(checkpointing), before=("-m", "tests.planning.allocated"))
     assert planned == pytest.approx(int(done.stdout), rel=0.15)
 
 
@@ -79,6 +89,10 @@ def test_communication():
     assert arm.communication("ddp") == pytest.approx(2 * 7 / 8 * weights)
     blocks = weights - arm.outside_blocks
     assert arm.communication("fsdp", 3) == pytest.approx(7 / 8 * 3 * (weights + 2 * blocks + arm.outside_blocks))
+    muon, d = with_optimizer(arm, "muon"), arm.model.d_model
+    matrices = arm.model.n_layers * (2 * 3 * d * d + d * d + 2 * 4 * d * d)  # of two rounds, without the gates'
+    assert muon.communication("ddp") == arm.communication("ddp")
+    assert muon.communication("fsdp", 3) - arm.communication("fsdp", 3) == pytest.approx(7 / 8 * 4 * matrices)
     alone = planned_models("mini", None, Cluster(devices=1, tflops=1.0, memory=1e9))[0]
     assert alone.communication("ddp") == alone.communication("fsdp") == 0
 

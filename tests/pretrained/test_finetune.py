@@ -14,8 +14,10 @@ from boosted_attention.data.tokens import DataConfig, prepare
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.pretrained.correction import is_correction
 from boosted_attention.pretrained.finetune import FinetuneConfig, lora_rank_for
+from boosted_attention.train import checkpoint
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import load_run
+from boosted_attention.train.groups import trained_parameters
 from boosted_attention.train.metrics import read_metrics
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
@@ -81,8 +83,9 @@ def test_only_what_should_be_trained_is(models, text_file, tmp_path, name, metho
     assert held.keys() == trained.keys()
 
 
-def test_a_stopped_run_goes_on_exactly(models, text_file, tmp_path):
-    config = run_config(models, text_file)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_stopped_run_goes_on_exactly(optimizer, models, text_file, tmp_path):
+    config = run_config(models, text_file, optimizer=optimizer)
     whole = train(config, tmp_path / "whole")
     train(replace(config, training=replace(config.training, steps=8)), tmp_path / "parts")
     for path in (tmp_path / "parts" / "checkpoints").glob("step-*8"):
@@ -95,6 +98,55 @@ def test_a_stopped_run_goes_on_exactly(models, text_file, tmp_path):
         for name in ("whole", "parts")
     )
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("boosted", "correction"), ("boosted", "all"), ("base", "lora"), ("boosted", "lora")]
+)
+def test_corrections_gates_and_adapters_are_groups(models, text_file, name, method):
+    found = trained_parameters(run_config(models, text_file, name, method).model.build())
+    for place, parameter in found.items():
+        assert parameter.is_gate == (".gates." in place), place
+        assert parameter.is_correction == (".rounds.1." in place), place
+        assert parameter.is_matrix == (parameter.value.ndim == 2 and ".layers." in place and ".gates." not in place)
+    assert any(p.is_matrix for p in found.values())
+    if method == "lora":
+        assert all(p.is_matrix or p.is_gate for p in found.values())  # adapters on gates are gates
+    assert any(p.is_correction for p in found.values()) == (name == "boosted")
+
+
+@pytest.mark.parametrize(("name", "method"), [("boosted", "correction"), ("base", "lora")])
+def test_muon_trains_corrections_and_adapters(models, text_file, tmp_path, name, method):
+    config = run_config(models, text_file, name, method, optimizer="muon", matrix_lr=0.02)
+    before = config.model.build().state_dict()
+    result = train(config, tmp_path / "run")
+    assert result.best.validation_loss < read_metrics(tmp_path / "run" / "metrics.jsonl")[0]["validation_loss"]
+    after = load_run(tmp_path / "run", "last").model.state_dict()
+    assert not any(torch.equal(after[key], weight) for key, weight in before.items() if weight.ndim == 2)
+    held, _ = checkpoint.latest(tmp_path / "run" / "checkpoints", "step")
+    adamw = {"step", "exp_avg", "exp_avg_sq"} if method == "correction" else set()  # adapters are matrices alone
+    assert {key.partition(".")[0] for key in held.tensors("optimizer")} == {"rng", "momentum_buffer", *adamw}
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "llama"])
+def test_packed_projections_divide_into_queries_keys_and_values(family, tmp_path):
+    """The parts of a fused matrix, applied to an input, are what the model attends with."""
+    tiny(family).save_pretrained(tmp_path)
+    model = FinetuneConfig(base=str(tmp_path), boost={"layers": "last:1"}, train="all", max_len=12).build()
+    modules = dict(model.named_modules())
+    packed = {name: p for name, p in trained_parameters(model).items() if len(p.divide(p.value)) > 1}
+    assert len(packed) == (0 if family == "llama" else 4)  # three layers, one of them with a correction
+    for name, parameter in packed.items():
+        x, fused = torch.randn(5, 32), modules[name.removesuffix(".weight")]
+        made = fused(x) - fused.bias  # (5, 96)
+        if family == "gpt2":
+            expected = made.split(32, dim=-1)
+            parts = [x @ part for part in parameter.divide(parameter.value)]
+        else:
+            expected = [t.flatten(1) for t in made.view(5, 4, 24).split(8, dim=-1)]
+            parts = [x @ part.flatten(0, -2).T for part in parameter.divide(parameter.value)]
+        for part, wanted in zip(parts, expected, strict=True):
+            torch.testing.assert_close(part, wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "method"), [("ddp", "correction"), ("fsdp", "correction"), ("fsdp", "lora")])
@@ -215,6 +267,10 @@ def test_refusals(models, text_file, tmp_path, capsys):
     finetune = ("finetune", models / "base", "--corpus", f"text:{text_file}", "--out", out)
     assert "is not boosted" in complaint(*finetune)
     assert "did you mean 'lora'" in complaint(*finetune, "--train", "lra")
+    line = complaint(*finetune, "--train", "all", "--correction-lr-factor", 2)
+    assert "--correction-lr-factor 2.0 must be 1: nothing that is trained has correction rounds" in line
+    assert "did you mean 'muon'" in complaint(*finetune, "--train", "all", "--optimizer", "mun")
+    assert not out.exists()
     assert "is more than the 64 positions" in complaint(*finetune, "--train", "all", "--max-len", 65)
     broken = tmp_path / "broken"
     shutil.copytree(models / "base", broken)

@@ -41,10 +41,10 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(folder: Path, text: Path, die_at: tuple[str, int] | None, resume: bool) -> None:
+def train(folder: Path, text: Path, die_at: tuple[str, int] | None, resume: bool, **training) -> None:
     """Train to the end, or until ``die_at``: ("flush", n) dies in the n-th write to disk, ("step", n) inside step n."""
     torch.set_num_threads(1)
-    trainer = small_trainer(folder, text)
+    trainer = small_trainer(folder, text, **training)
     if die_at is not None:
         where, left = die_at
         module, name = {"flush": (checkpoint, "flush"), "step": (torch.nn.utils, "clip_grad_norm_")}[where]

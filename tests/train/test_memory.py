@@ -5,6 +5,7 @@ import torch
 
 from boosted_attention import LanguageModelConfig, list_attention
 from boosted_attention.train.memory import estimate_memory
+from boosted_attention.validation import InputError
 
 
 @pytest.mark.parametrize("name", list_attention())
@@ -37,3 +38,14 @@ def test_memory_counts_what_a_real_step_keeps(name, dropout):
     tensors = {"boosted": 4, "twicing": 3}.get(name, 2)
     assert memory.cache == config.n_layers * tensors * 3 * 16 * 32 * 4
     assert loss.isfinite()
+
+
+def test_muon_keeps_one_buffer_per_matrix():
+    """Counted by hand: blocks of two rounds, all matrices but the gate's."""
+    config = LanguageModelConfig(d_model=16, n_layers=2, vocab_size=50, max_len=8)
+    matrices = 2 * (2 * 3 * 16 * 16 + 16 * 16 + 2 * 4 * 16 * 16)  # qkv of both rounds, out_proj, feed-forward network
+    rest = config.num_params() - matrices
+    assert estimate_memory(config, optimizer="adamw").optimizer == 4 * 2 * config.num_params()
+    assert estimate_memory(config, optimizer="muon").optimizer == 4 * (matrices + 2 * rest)
+    with pytest.raises(InputError, match="did you mean 'muon'"):
+        estimate_memory(config, optimizer="moun")

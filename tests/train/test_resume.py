@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import torch
 from boosted_attention.train import checkpoint
 from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.optim import OPTIMIZERS
 from boosted_attention.validation import InputError
 from tests.train.driver import STEPS, small_trainer, train
 
@@ -22,8 +24,8 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.train.driver", "torch._dynamo"])
 
 
-def in_process(folder: Path, text: Path, die_at=None, resume=False, kill_after=None) -> int:
-    process = CONTEXT.Process(target=train, args=(folder, text, die_at, resume))
+def in_process(folder: Path, text: Path, die_at=None, resume=False, kill_after=None, **training) -> int:
+    process = CONTEXT.Process(target=train, args=(folder, text, die_at, resume), kwargs=training)
     process.start()
     if kill_after is not None:
         time.sleep(kill_after)
@@ -54,12 +56,22 @@ def assert_identical(ours, theirs):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, text_file):
-    """An uninterrupted run, and how long it takes in a process of its own."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    started = time.monotonic()
-    assert in_process(folder, text_file) == 0
-    return outcome(folder), time.monotonic() - started
+def whole_with(tmp_path_factory, text_file):
+    """An uninterrupted run with each optimizer, and how long it takes in a process of its own."""
+
+    @cache
+    def made(optimizer: str):
+        folder = tmp_path_factory.mktemp("whole") / "run"
+        started = time.monotonic()
+        assert in_process(folder, text_file, optimizer=optimizer) == 0
+        return outcome(folder), time.monotonic() - started
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def whole(whole_with):
+    return whole_with("adamw")
 
 
 def pytest_generate_tests(metafunc):
@@ -70,20 +82,22 @@ def pytest_generate_tests(metafunc):
     draw = random.Random(0)
     inside = [("flush", n) for n in (2, 7, 12, 13, 24)] + [("step", n) for n in (1, 4, 9)]
     clock = [("clock", draw.uniform(0.05, 0.95)) for _ in range(12)]
-    chosen = inside + clock if full else [("flush", 7), ("flush", 13), ("step", 9), clock[0]]
-    metafunc.parametrize("moment", chosen, ids=lambda m: f"{m[0]}-{m[1]:.2f}")
+    few = {"adamw": [("flush", 7), ("flush", 13), ("step", 9), clock[0]], "muon": [("flush", 13), ("step", 9)]}
+    chosen = [(kind, moment) for kind in OPTIMIZERS for moment in (inside + clock if full else few[kind])]
+    names = [f"{kind}-{where}-{n:.2f}" for kind, (where, n) in chosen]
+    metafunc.parametrize(("optimizer", "moment"), chosen, ids=names)
 
 
-def test_killed_and_resumed_is_never_killed(moment, whole, text_file, tmp_path):
-    expected, seconds = whole
+def test_killed_and_resumed_is_never_killed(optimizer, moment, whole_with, text_file, tmp_path):
+    expected, seconds = whole_with(optimizer)
     kind, where = moment
     folder = tmp_path / "run"
     if kind == "clock":
-        in_process(folder, text_file, kill_after=where * seconds)
+        in_process(folder, text_file, kill_after=where * seconds, optimizer=optimizer)
     else:
-        assert in_process(folder, text_file, die_at=(kind, where)) == -signal.SIGKILL
+        assert in_process(folder, text_file, die_at=(kind, where), optimizer=optimizer) == -signal.SIGKILL
         assert not (folder / "result.json").exists()
-    assert in_process(folder, text_file, resume=True) == 0
+    assert in_process(folder, text_file, resume=True, optimizer=optimizer) == 0
     assert_identical(outcome(folder), expected)
 
 

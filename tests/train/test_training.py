@@ -157,6 +157,9 @@ def test_the_schedule():
     assert (paper.lr_at(750, 18_300), paper.lr_at(1500, 18_300)) == pytest.approx((1.5e-4, 3e-4))
     assert paper.lr_at(18_300, 18_300) == pytest.approx(0.0)
     assert TrainingConfig(epochs=3).total_steps(7) == 21
+    line = TrainingConfig(lr=1.0, warmup=10, horizon=0, schedule="linear")
+    assert [line.lr_at(step, 110) for step in (0, 5, 10, 35, 110)] == pytest.approx([0, 0.5, 1.0, 0.75, 0.0])
+    assert line.lr_at(35, 110, highest=4.0) == pytest.approx(3.0)
 
 
 def test_evaluation_by_epochs(text_file, tmp_path):
@@ -237,6 +240,18 @@ def test_bfloat16_and_compiled_runs_train_and_save_plain_names(text_file, tmp_pa
     assert names[0] == names[1] == set(saved[0]) == set(saved[1])
     curves = [[row["loss"] for row in read_metrics(tmp_path / run / "metrics.jsonl") if "loss" in row] for run in "ab"]
     assert curves[0] == pytest.approx(curves[1], rel=0.02)
+
+
+def test_a_compiled_model_trains_with_muon(text_file, tmp_path):
+    """The model is compiled, the update is not: its curve is that of the model as it is."""
+    curves = []
+    for compiled in (False, True):
+        folder = tmp_path / str(compiled)
+        options = {"optimizer": "muon", "compile": compiled, "steps": 4, "accumulate": 1, "lr": 0.01, "warmup": 0}
+        small_trainer(folder, text_file, model={"n_layers": 1, "dropout": 0.0}, **options).run()
+        curves.append([row["loss"] for row in read_metrics(folder / "metrics.jsonl") if "loss" in row])
+    assert curves[0][-1] < curves[0][0] - 0.1
+    assert curves[0] == pytest.approx(curves[1], rel=1e-3)
 
 
 def test_weights_that_are_not_finite_reach_no_checkpoint(text_file, tmp_path):
@@ -346,6 +361,11 @@ def test_wrong_options_are_named():
         ({"protocol": "papr"}, "did you mean 'paper'"),
         ({"lr": -1.0}, "lr=-1.0 must not be negative"),
         ({"lr": math.nan}, "lr=nan"),
+        ({"matrix_lr": -0.1}, "matrix_lr=-0.1 must not be negative"),
+        ({"gate_lr_factor": -2.0}, "gate_lr_factor=-2.0 must not be negative"),
+        ({"correction_lr_factor": math.inf}, "correction_lr_factor=inf"),
+        ({"schedule": "cosin"}, "did you mean 'cosine'"),
+        ({"weight_decay_on": "matrixes"}, "did you mean 'matrices'"),
         ({"beta2": 1.0}, "beta2=1.0"),
         ({"eval_unit": "step"}, "did you mean 'steps'"),
         ({"seed": -1}, "seed=-1"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -146,6 +146,10 @@ class SoftmaxLearner(nn.Module):
         """Return the output widths of the query, key and value projections."""
         kv = self.n_kv_heads * self.d_head
         return self.n_heads * self.d_head, kv, kv
+
+    def packed_matrices(self) -> dict[str, Callable[[Tensor], Sequence[Tensor]]]:
+        """Return how the weight that holds W_Q, W_K and W_V divides into them; empty where each has its own."""
+        return {} if self.qkv is None else {"qkv.weight": lambda weight: weight.split(self.split_sizes)}
 
     def forward(self, z: Tensor, kv: KeyValue | None, source: KeyValue, call: RoundCall) -> tuple[Tensor, KeyValue]:
         """Run one round.

@@ -73,6 +73,8 @@ class Traced(nn.Module):
     """A module of rounds that writes into ``trace`` when one is set on it, and leaves out the ``disabled`` ones."""
 
     n_rounds: int
+    rounds: nn.ModuleList  # one learner per round
+    gates: nn.ModuleList  # one gate per correction
 
     def __init__(self):
         super().__init__()

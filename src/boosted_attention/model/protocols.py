@@ -6,8 +6,8 @@ Importing this module does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,6 +33,10 @@ class ModelConfig(Protocol):
 
     def build(self) -> CausalModel:
         """Build the model."""
+        ...
+
+    def on_meta(self) -> CausalModel:
+        """Build the model without storage: the same modules and shapes, nothing allocated."""
         ...
 
     def num_params(self) -> int:
@@ -127,4 +131,17 @@ class CausalModel(Protocol):
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Move to a device or dtype."""
+        ...
+
+
+@runtime_checkable
+class PacksMatrices(Protocol):
+    """A module with weights that hold several matrices, such as the projections of queries, keys and values."""
+
+    def packed_matrices(self) -> Mapping[str, Callable[[Tensor], Sequence[Tensor]]]:
+        """Return how each such weight divides, by its name inside the module.
+
+        A function takes a tensor of the weight's shape and returns views of its parts that can be written to; all
+        dimensions of a part but its last are the rows of a matrix.
+        """
         ...

@@ -20,6 +20,7 @@ from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.loss import bytes_of_chunk
 from boosted_attention.planning.matching import matched
 from boosted_attention.train.memory import TrainingMemory, estimate_memory
+from boosted_attention.train.optim import gathered_parameters
 from boosted_attention.train.recipes import RECIPES, LanguageModelRun
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError, is_count, require, require_choice
@@ -155,14 +156,16 @@ class PlannedModel:
         """Bytes a device sends per step.
 
         DDP reduces once, in the two passes of a ring; FSDP, for every micro-batch, gathers blocks twice and the rest
-        once, and reduces to shards.
+        once, and reduces to shards; for an update it gathers what the optimizer needs whole.
         """
         n = self.cluster.devices
         share = (n - 1) / n
         if kind == "ddp":
             return 2 * share * self.weights
         blocks = self.weights - self.outside_blocks
-        return share * micro_batches * (self.weights + 2 * blocks + self.outside_blocks)
+        of_update = gathered_parameters(self.model.on_meta(), self.recipe.training.optimizer)
+        once = of_update * self.weights // self.model.num_params()
+        return share * (micro_batches * (self.weights + 2 * blocks + self.outside_blocks) + once)
 
 
 def recipe_or_config(name: str) -> LanguageModelRun:

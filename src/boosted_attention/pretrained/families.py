@@ -12,8 +12,9 @@ transposed), GPT-NeoX interleaved head by head. Modules with other names are ref
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,29 +31,30 @@ class ValueProjection:
     """One way in which attention modules store their value projection.
 
     Args:
-        values: returns the weight and bias of the values, as views that can be written to.
+        divide: takes the attention module and a weight or bias of the projection, and returns views of the parts for
+            queries, keys and values that can be written to; of the values alone where the projection is theirs.
         fits: says whether a module's projection of this name really is stored this way; other models have fused
             projections of the same names.
     """
 
-    values: Callable[[nn.Module], list[Tensor]]
+    divide: Callable[[nn.Module, Tensor], Sequence[Tensor]]
     fits: Callable[[nn.Module, Tensor], bool]
 
 
-def separate(module: nn.Module) -> list[Tensor]:
-    """Return the values of a projection of their own."""
-    return parameters_of(module.v_proj)  # type: ignore[arg-type]
+def separate(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
+    """Return all of a projection that the values have of their own."""
+    return (t,)
 
 
-def fused_blocks(module: nn.Module) -> list[Tensor]:
-    """Return GPT-2's values: the last of the column blocks q, k, v of a transposed matrix."""
-    return [t[..., 2 * t.shape[-1] // 3 :] for t in parameters_of(module.c_attn)]  # type: ignore[arg-type]
+def fused_blocks(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
+    """Divide GPT-2's projection: column blocks q, k, v of a transposed matrix."""
+    return t.chunk(3, dim=-1)
 
 
-def fused_heads(module: nn.Module) -> list[Tensor]:
-    """Return GPT-NeoX's values: rows q, k, v of the first head, then of the second, and so on."""
-    fused, size = module.query_key_value, module.head_size
-    return [t.unflatten(0, (-1, 3, size))[:, 2] for t in parameters_of(fused)]  # type: ignore[arg-type]
+def fused_heads(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
+    """Divide GPT-NeoX's projection: rows q, k, v of the first head, then of the second, and so on."""
+    size: Any = module.head_size
+    return t.unflatten(0, (-1, 3, size)).unbind(1)  # each (H, dh, D)
 
 
 def is_fused_blocks(module: nn.Module, weight: Tensor) -> bool:
@@ -78,7 +80,8 @@ class Projections:
 
     linears: list[nn.Module]  # all of them
     output: nn.Module
-    values: Callable[[nn.Module], list[Tensor]]  # weight and bias of the values, as views that can be written to
+    values: list[Tensor]  # weight and bias of the values, as views that can be written to
+    packed: Mapping[str, Callable[[Tensor], Sequence[Tensor]]]  # how a weight that is not of the values alone divides
 
 
 def parameters_of(linear: nn.Module) -> list[Tensor]:
@@ -96,7 +99,9 @@ def find_projections(module: nn.Module) -> Projections | None:
     if not isinstance(weight, Tensor) or weight.ndim != 2 or not VALUE_PROJECTIONS[name].fits(module, weight):
         return None
     linears = [m for m in module.modules() if getattr(m, "weight", None) is not None and m.weight.ndim == 2]
-    return Projections(linears, output, VALUE_PROJECTIONS[name].values)
+    divide = partial(VALUE_PROJECTIONS[name].divide, module)
+    values = [divide(t)[-1] for t in parameters_of(getattr(module, name))]
+    return Projections(linears, output, values, {f"{name}.weight": divide} if len(divide(weight)) > 1 else {})
 
 
 @torch.no_grad()
@@ -104,7 +109,7 @@ def silence(module: nn.Module) -> None:
     """Make an attention module give exactly zero: zero values, and no bias behind them."""
     found = find_projections(module)
     assert found is not None
-    for t in found.values(module):
+    for t in found.values:
         t.zero_()
     bias = getattr(found.output, "bias", None)
     if bias is not None:

@@ -82,9 +82,12 @@ class FinetuneConfig:
         """Load the base and add what is trained; half precision is left to autocast."""
         return self._finetuned(load_model(self.base, dtype=torch.float32))
 
+    def on_meta(self) -> FinetunedModel:
+        """Return the model without its weights: the same modules and shapes, nothing allocated."""
+        return self._meta
+
     @cached_property
     def _meta(self) -> FinetunedModel:
-        """The model without its weights."""
         with shapes_only():
             return self._finetuned(empty_model(self.hf_config, self.base))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from transformers import PreTrainedModel
 
 from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
 from boosted_attention.model.protocols import ModelConfig
+from boosted_attention.pretrained.families import find_projections
+from boosted_attention.pretrained.layer import CorrectedAttention
 from boosted_attention.pretrained.places import decoder_layers
 from boosted_attention.validation import require_choice
 
@@ -32,6 +34,17 @@ class FinetunedModel(nn.Module):
     def blocks(self) -> list[nn.Module]:
         """Return the decoder layers, as parallel training divides the model."""
         return decoder_layers(self.model)
+
+    def packed_matrices(self) -> dict[str, Callable[[Tensor], Sequence[Tensor]]]:
+        """Return how weights that hold the projections of queries, keys and values divide; adapters are undivided."""
+        modules = {name: m for name, m in self.named_modules() if not isinstance(m, CorrectedAttention)}
+        found = {name: find_projections(m) for name, m in modules.items()}
+        return {
+            f"{name}.{weight}": divide
+            for name, projections in found.items()
+            if projections is not None
+            for weight, divide in projections.packed.items()
+        }
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.model(ids, use_cache=False).logits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from boosted_attention.data.layouts import LAYOUTS
@@ -12,13 +13,19 @@ from boosted_attention.validation import is_count, require, require_choice
 PROTOCOLS = ("full", "paper")  # how perplexity is measured; evaluation.py says what they mean
 PRECISIONS = ("float32", "bfloat16", "float64")
 UNITS = ("steps", "epochs")
+DECAYED = ("all", "matrices")
+# Share of the highest rate that is left when so many of the decay's steps are done.
+SCHEDULES: dict[str, Callable[[int, int], float]] = {
+    "cosine": lambda done, length: 0.5 * (1 + math.cos(math.pi * done / length)),
+    "linear": lambda done, length: 1 - done / length,
+}
 LONGEST_WARMUP = 1500
 
 
 @documented
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """How a model is trained, with linear warm-up and cosine decay to zero; the defaults are the ``mini`` recipe's.
+    """How a model is trained, with linear warm-up and decay to zero; the defaults are the ``mini`` recipe's.
 
     Every option below is a keyword argument, and an option of ``boosted-attention train``.
     """
@@ -34,15 +41,25 @@ class TrainingConfig:
     layout: str = "windows"
     """Training rows: windows (every position predicts) or rows (the paper's: one prediction less per row)."""
     optimizer: str = "adamw"
-    """Optimizer by name, such as adamw."""
+    """Optimizer: adamw, or muon (Muon for the hidden matrices of the blocks, adamw for all other parameters)."""
     lr: float = 1e-3
-    """Highest learning rate."""
+    """Highest learning rate; with muon, that of the parameters which are no hidden matrices."""
+    matrix_lr: float | None = None
+    """Highest learning rate of hidden matrices with muon, 0.02 by default; for no other optimizer."""
+    correction_lr_factor: float = 1.0
+    """Factor on the learning rates of correction rounds."""
+    gate_lr_factor: float = 1.0
+    """Factor on the learning rate of gates between rounds."""
+    schedule: str = "cosine"
+    """Decay of all learning rates after warm-up: cosine or linear."""
     warmup: int | None = None
     """Steps of linear warm-up; by default a tenth of the run, at most 1,500."""
     horizon: int = 1600
-    """Cosine length in steps; shorter runs stop before the rate reaches zero."""
+    """Steps until the decay reaches zero, warm-up included; shorter runs stop before that."""
     weight_decay: float = 0.01
-    """Weight decay, on all parameters."""
+    """Weight decay."""
+    weight_decay_on: str | None = None
+    """Parameters with weight decay: all, or matrices (hidden ones); by default all with adamw, matrices with muon."""
     beta2: float = 0.999
     """Second decay rate of adamw."""
     clip: float = 1.0
@@ -65,6 +82,9 @@ class TrainingConfig:
             require(is_count(getattr(self, option)), f"{option}={getattr(self, option)!r} must be at least 1")
         require(self.epochs is None or is_count(self.epochs), f"epochs={self.epochs!r} must be at least 1")
         require_choice("layout", self.layout, LAYOUTS)
+        require_choice("schedule", self.schedule, SCHEDULES)
+        if self.weight_decay_on is not None:
+            require_choice("weight_decay_on", self.weight_decay_on, DECAYED)
         require_choice("eval_unit", self.eval_unit, UNITS)
         require_choice("protocol", self.protocol, PROTOCOLS)
         require_choice("precision", self.precision, PRECISIONS)
@@ -72,7 +92,8 @@ class TrainingConfig:
             self.batch_size % self.accumulate == 0,
             f"accumulate={self.accumulate} must divide batch_size={self.batch_size}",
         )
-        for option in ("lr", "clip", "weight_decay", "eval_every", "warmup", "horizon"):
+        factors = ("correction_lr_factor", "gate_lr_factor")
+        for option in ("lr", "matrix_lr", *factors, "clip", "weight_decay", "eval_every", "warmup", "horizon"):
             value = getattr(self, option)
             require(value is None or (math.isfinite(value) and value >= 0), f"{option}={value!r} must not be negative")
         require(0 <= self.beta2 < 1, f"beta2={self.beta2!r} must lie in [0, 1)")
@@ -87,9 +108,16 @@ class TrainingConfig:
         every = self.eval_every * (steps_per_epoch if self.eval_unit == "epochs" else 1)
         return step == total or (every > 0 and step % every == 0)
 
-    def lr_at(self, step: int, total: int) -> float:
-        """Return the learning rate of the update after ``step`` others: linear from 0, then a cosine to 0."""
+    def lr_at(self, step: int, total: int, highest: float | None = None) -> float:
+        """Return the learning rate of the update after ``step`` others: linear from 0, then the schedule to 0.
+
+        Args:
+            step: updates done.
+            total: updates of the whole run.
+            highest: rate at the end of warm-up, for parameters that have another than ``lr``.
+        """
+        highest = self.lr if highest is None else highest
         warmup = min(total // 10, LONGEST_WARMUP) if self.warmup is None else self.warmup
         if step < warmup:
-            return self.lr * step / warmup
-        return self.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, max(total, self.horizon) - warmup)))
+            return highest * step / warmup
+        return highest * SCHEDULES[self.schedule](step - warmup, max(1, max(total, self.horizon) - warmup))

@@ -77,8 +77,8 @@ class TrainingLoop:
         self.loss = self.parallel.distribute(
             self.model, self.device, checkpointing=setup.checkpoint_activations, compiled=self.training.compile
         )
-        self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        self.optimizer = TrainingOptimizer(self.training, self.trained)
+        self.optimizer = TrainingOptimizer(self.training, self.model)
+        self.trained = self.optimizer.parameters
         path = self.folder / "metrics.jsonl"
         self.metrics = Metrics(path, tensorboard=setup.tensorboard) if self.parallel.main else NoMetrics()
         self.done, self.tokens, self.seconds = 0, 0, 0.0
@@ -148,7 +148,7 @@ class TrainingLoop:
         ids, targets = self.setup.batches(self.done)
         name = batch_hash(ids)
         lr = self.training.lr_at(self.done, self.total)
-        self.optimizer.set_rate(lr)
+        self.optimizer.set_rates(self.done, self.total)
         self.parallel.seed_step(self.training.seed, self.done)
         share = accumulate_gradients(
             self.loss,

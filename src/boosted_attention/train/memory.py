@@ -27,7 +27,7 @@ class TrainingMemory:
 
     weights: int  # Bytes of the weights.
     gradients: int  # Bytes of the gradients.
-    optimizer: int  # Bytes of the default optimizer's state.
+    optimizer: int  # Bytes of the optimizer's state.
     activations: int  # Bytes kept for the backward pass, beyond the weights.
     between_blocks: int
     """Bytes of activations outside of blocks and of each block's input, kept where blocks are recomputed."""
@@ -70,7 +70,7 @@ def estimate_memory(
     with fake_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
         model = built_in(torch.float32 if half else precision, config)
         weights = sum(size(p) for p in model.parameters())
-        of_optimizer = state_bytes(model.named_parameters(), optimizer)
+        of_optimizer = state_bytes(model, optimizer)
         own = {storage_key(p) for p in model.parameters()}
         ids = torch.zeros(batch_size, length, dtype=torch.long)
         kept: dict[int, Tensor] = {}  # by storage: what is saved twice is held once

@@ -190,11 +190,13 @@ class Parallel:
         register_fsdp_forward_method(module, "loss")
         return DistributedLoss(model.loss, scale=self.world)
 
-    def whole(self, t: Tensor) -> Tensor:
+    @staticmethod
+    def whole(t: Tensor) -> Tensor:
         """Return a tensor in one piece, put together from its shards by all processes."""
         return t.full_tensor() if hasattr(t, "full_tensor") else t  # type: ignore[operator]
 
-    def like(self, whole: Tensor, p: Tensor) -> Tensor:
+    @staticmethod
+    def like(whole: Tensor, p: Tensor) -> Tensor:
         """Return a whole tensor divided as ``p`` is."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 

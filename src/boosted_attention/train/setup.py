@@ -9,11 +9,12 @@ from boosted_attention.data.batches import Batches
 from boosted_attention.data.tokens import TokenData
 from boosted_attention.documentation import documented
 from boosted_attention.model.protocols import ModelConfig
+from boosted_attention.train.groups import trained_parameters
 from boosted_attention.train.observer import TrainingObserver, Unwatched
-from boosted_attention.train.optim import OPTIMIZERS
+from boosted_attention.train.optim import require_groups
 from boosted_attention.train.parallel import ALONE, Parallel
 from boosted_attention.train.run_config import RunConfig
-from boosted_attention.validation import require, require_choice
+from boosted_attention.validation import require
 
 
 @documented
@@ -62,6 +63,6 @@ class TrainingSetup:
             need = 2 if self.training.protocol == "full" else self.training.batch_size * self.config.model.max_len
             have = len(self.data.splits[split])
             require(have >= need, f"the {split} split has {have} tokens; evaluation needs at least {need}")
-        require_choice("optimizer", self.training.optimizer, OPTIMIZERS)
+        require_groups(self.training, trained_parameters(self.config.model.on_meta()).values())
         self.parallel.require_rows(self.training.batch_size)
         self.total = self.training.total_steps(self.batches.steps_per_epoch)

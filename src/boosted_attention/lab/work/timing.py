@@ -53,8 +53,7 @@ def training_step(config: ModelConfig, batch_size: int) -> Callable[[], None]:
     """A function that makes one update of a fresh model on random tokens."""
     torch.manual_seed(0)
     model = config.build()
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    optimizer = TrainingOptimizer(TrainingConfig(), trained)
+    optimizer = TrainingOptimizer(TrainingConfig(), model)
     ids = torch.randint(config.vocab_size, (batch_size, config.max_len))  # (B, T)
 
     def step() -> None:
