@@ -32,6 +32,7 @@ def run(
     gpus_per_trial: int = 0,
     seeds: int | None = None,
     corpus: tuple[str, ...] = (),
+    rates: tuple[float, ...] = (),
     data_root: str | None = None,
     model: Path | None = None,
     device: str = "cpu",
@@ -58,6 +59,7 @@ def run(
         gpus_per_trial: GPUs of a job; set --device cuda with it.
         seeds: seeds per model instead of the preset's.
         corpus: texts of the language models instead of the preset's, as in ``train``.
+        rates: factors on all learning rates that lm-sweep tries instead of the preset's, such as 0.5 1 2.
         data_root: folder of corpora by name; BOOSTED_ATTENTION_DATA by default.
         model: folder of the pretrained model that ``finetune`` trains; a tiny random one by default.
         device: device of the language models, such as cuda; one trial at a time then, unless --workers says otherwise.
@@ -81,7 +83,8 @@ def run(
     )
     require(not gpus_per_trial or device != "cpu", "gpus_per_trial=: the trials would not use them; add device=cuda")
     require(tflops is None or (plan and tflops > 0), "tflops= goes with plan=True and must be positive")
-    chosen, names = find_preset(preset, seeds, corpus), list(dict.fromkeys(experiments)) or list(DEFAULT)
+    chosen = find_preset(preset, seeds, corpus).with_rates(rates)
+    names = list(dict.fromkeys(experiments)) or list(DEFAULT)
     console, live = Console(), Console(stderr=True)
     if plan:
         show_estimate(names, chosen, tflops, console)

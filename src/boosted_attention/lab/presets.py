@@ -28,6 +28,8 @@ class TextPreset:
     timed_steps: int = 15  # of each model, where step times are compared
     analysed_sequences: int = 50
     hull_pairs: int = 600  # (position, head) pairs per layer
+    rates: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors on all learning rates that a sweep tries
+    sweep_seed: int = 31  # which no table uses
 
     def configuration(self) -> LanguageModelRun:
         """Model, training and data, as the recipe and the differences say."""
@@ -93,6 +95,18 @@ class Preset:
         """The preset on other texts, if any are named."""
         return self if not corpora else replace(self, text=replace(self.text, corpora=tuple(dict.fromkeys(corpora))))
 
+    def with_rates(self, rates: Sequence[float]) -> Preset:
+        """The preset with other factors on the learning rates of a sweep, if any are given."""
+        if not rates:
+            return self
+        distinct = tuple(sorted(set(rates)))
+        require(
+            len(distinct) >= 3 and distinct[0] > 0,
+            f"rates={tuple(rates)}: a sweep needs at least three positive factors, so that the best can have one on "
+            "either side",
+        )
+        return replace(self, text=replace(self.text, rates=distinct))
+
     def with_pretrained(self, name: str, weights: str) -> Preset:
         """The preset with a pretrained model to fine-tune, known by the hash of its weights."""
         return replace(self, finetune=replace(self.finetune, pretrained={"name": name, "weights": weights}))
@@ -126,6 +140,7 @@ PRESETS = {
         test_size=300,
         map_size=100,
         text=TextPreset(
+            recipe="arena",
             model={"vocab_size": 300, "d_model": 16, "n_layers": 4, "n_heads": 2, "max_len": 16},
             training={"steps": 3, "batch_size": 4, "eval_every": 1},
             data={"train_tokens": 4096, "held_out_tokens": 512},
@@ -138,12 +153,12 @@ PRESETS = {
     "quick": Preset(
         name="quick",
         **SYNTHETIC,
-        text=TextPreset(training={"steps": 150, "eval_every": 50}, data={"held_out_tokens": 65_536}),
+        text=TextPreset(recipe="arena", training={"steps": 150, "eval_every": 50}, data={"held_out_tokens": 65_536}),
     ),
     "cpu": Preset(
         name="cpu",
         **SYNTHETIC,
-        text=TextPreset(seeds=(42, 123, 7)),
+        text=TextPreset(recipe="arena", seeds=(42, 123, 7)),
         finetune=FinetunePreset(steps=200, batch_size=1, max_len=512, held_out=8192, n_seeds=1),
     ),
     "paper": Preset(

@@ -17,6 +17,13 @@ LanguageModelRun = RunConfig[LanguageModelConfig]
 
 MINI = RunConfig(model=LanguageModelConfig(), training=TrainingConfig(), data=DataConfig())
 
+# Small models that are trained well in minutes of one core: what each part of it bought is in docs/log.md.
+ARENA = RunConfig(
+    model=LanguageModelConfig(qk_norm=False),
+    training=TrainingConfig(optimizer="muon", steps=1400, lr=8e-3, matrix_lr=0.02, horizon=0),
+    data=DataConfig(),
+)
+
 # The paper's Appendix A, read as it was really run.
 PAPER = RunConfig(
     model=LanguageModelConfig(vocab_size=16_384, d_model=256, max_len=256, dropout=0.1),
@@ -79,6 +86,8 @@ class Recipes(Mapping[str, LanguageModelRun]):
 RECIPES = Recipes(
     {
         "mini": lambda: MINI,
+        "arena": lambda: ARENA,
+        "arena-128": lambda: with_model(ARENA, d_model=128),
         "paper-small": lambda: PAPER,
         "paper-small-standard": lambda: with_model(PAPER, attention="standard"),
         "paper-small-twicing": lambda: with_model(PAPER, attention="twicing"),

@@ -24,6 +24,7 @@ from boosted_attention.progress import Progress
 from boosted_attention.records import from_json, to_json
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import TrainedRun, load_run
+from boosted_attention.train.loop import TrainingError
 from boosted_attention.train.metrics import dynamics_of, evaluation_rows, step_rows
 from boosted_attention.train.observer import Unwatched
 from boosted_attention.train.results import SplitScore, StepRow
@@ -88,6 +89,16 @@ class TimeMatched:
     trained: LanguageResult | None  # None where no width is near enough
 
 
+@dataclass(frozen=True, kw_only=True)
+class SweepPoint:
+    """A training at one learning rate, judged on validation text alone."""
+
+    best: BestStep | None  # None where it diverged
+    diverged: str | None  # what became infinite or NaN
+    steps: int
+    data: str  # fingerprint of the text
+
+
 class Reporter(Unwatched):
     """Reports the trainer's steps as a trial's progress."""
 
@@ -101,7 +112,7 @@ class Reporter(Unwatched):
         self.progress(row.step / self.total)
 
 
-@work("language.train")
+@work("language.train", schema=2)  # 2: initial weights are functions of seed, name and shape
 def train(context: Context, *, model: Config, training: Config, data: Config) -> Config:
     """Train a model and test its best checkpoint. A killed trial goes on from its last checkpoint."""
     return to_json(train_model(context, model, training, data))
@@ -150,6 +161,18 @@ def train_model(context: Context, model: Config, training: Config, data: Config)
     )
 
 
+@work("language.sweep")
+def sweep_point(context: Context, *, model: Config, training: Config, data: Config) -> Config:
+    """Train at one learning rate; a training that diverges is a result too."""
+    tokens = prepare(data_config(data, context.settings), LanguageModelConfig.from_dict(model).vocab_size)
+    try:
+        found = train_model(context, model, training, data)
+    except TrainingError as error:
+        steps = TrainingConfig(**training).steps
+        return to_json(SweepPoint(best=None, diverged=str(error), steps=steps, data=tokens.fingerprint))
+    return to_json(SweepPoint(best=found.best, diverged=None, steps=found.steps, data=found.data))
+
+
 def data_config(data: Config, settings: Settings) -> DataConfig:
     """The text, where this machine has it."""
     return replace(DataConfig(**data), data_root=settings.data_root)
@@ -171,7 +194,7 @@ def start_anew_with_another_torch(place: Path) -> None:
     write_json(stamp, now)
 
 
-@work("language.train-time-matched")
+@work("language.train-time-matched", schema=2)
 def train_time_matched(context: Context, *, model: Config, training: Config, data: Config) -> Config:
     """Train the standard model whose measured step time is nearest to that of an earlier timing trial's first model.
 
@@ -187,7 +210,7 @@ def train_time_matched(context: Context, *, model: Config, training: Config, dat
     return to_json(TimeMatched(measured=nearest, trained=trained))
 
 
-@work("language.train-selected")
+@work("language.train-selected", schema=2)
 def train_selected(context: Context, *, choose: str, model: Config, training: Config, data: Config) -> Config:
     """Train with half of the layers boosted: those whose corrections matter most, or as many others at random."""
     found = from_json(Importance, context.earlier[0].result)
@@ -213,7 +236,7 @@ def measure_importance(context: Context, *, model: Config, sequences: int) -> Co
     return to_json(importance(trained.module, rows, progress=context.progress))
 
 
-@work("language.analyse")
+@work("language.analyse", schema=2)
 def analyse_models(
     context: Context, *, model: Config, against: Config, sequences: int, pairs: int, with_explorer: bool
 ) -> Config:

@@ -128,6 +128,23 @@ def training_trial(preset: Preset, corpus: str, arm: Arm, seed: int, name: str, 
     )
 
 
+def sweep_trial(preset: Preset, corpus: str, arm: Arm, name: str, factor: float) -> Trial:
+    """One model with all its learning rates multiplied by a factor, and the seed of sweeps."""
+    base = preset.text.configuration()
+    model, data = arm_model(preset, arm), replace(base.data, corpus=corpus)
+    matrix_lr = None if base.training.matrix_lr is None else base.training.matrix_lr * factor
+    training = replace(
+        base.training, lr=base.training.lr * factor, matrix_lr=matrix_lr, seed=preset.text.sweep_seed, eval_every=0
+    )
+    return Trial(
+        work="language.sweep",
+        config={"model": stated(model), "training": stated(training), "data": stated(data)},
+        label=f"{name}, {corpus}",
+        group=name,
+        seconds=cost(model, training, data),
+    )
+
+
 def timing_trial(preset: Preset, arms: Mapping[str, Arm], name: str) -> Trial:
     """Step times of several models beside the first one's."""
     return Trial(

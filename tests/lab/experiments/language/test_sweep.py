@@ -1,0 +1,109 @@
+"""Learning rates: which is chosen, and what is said of a grid that does not hold the best one."""
+
+from dataclasses import replace
+
+import pytest
+
+from boosted_attention.lab.experiments.language.sweep import (
+    CHOSEN,
+    EXPERIMENT,
+    NAMES,
+    arms,
+    best_factor,
+    is_inside,
+    trials,
+)
+from boosted_attention.lab.presets import PRESETS
+from boosted_attention.lab.work.language import BestStep, SweepPoint
+from boosted_attention.records import to_json
+from boosted_attention.validation import InputError
+
+SMOKE = PRESETS["smoke"].with_rates((0.5, 1.0, 2.0))
+TEXT = SMOKE.text.corpora[0]
+
+
+def made(perplexity):
+    """A point of a sweep; None is a training that diverged."""
+    best = perplexity and BestStep(step=3, validation_loss=1.0, validation_perplexity=perplexity)
+    return to_json(SweepPoint(best=best, diverged=None if best else "step 2: loss NaN", steps=3, data="d"))
+
+
+def table_of(perplexities):
+    """The table of a sweep in which every arm has these perplexities, by factor."""
+    by_key = dict(zip((t.key for t in trials(SMOKE)), [made(p) for _ in NAMES for p in perplexities], strict=True))
+    return EXPERIMENT.table(SMOKE, lambda trial: by_key[trial.key])
+
+
+@pytest.mark.parametrize(
+    ("points", "best", "inside"),
+    [
+        ({0.5: 40.0, 1.0: 36.0, 2.0: 38.0}, 1.0, True),
+        ({0.5: 36.1, 1.0: 36.0, 2.0: 38.0}, 0.5, True),  # within 0.5 %: the smaller rate
+        ({0.5: 36.2, 1.0: 36.0, 2.0: 38.0}, 1.0, True),
+        ({0.5: 40.0, 1.0: 36.0, 2.0: 36.1}, 1.0, True),
+        ({0.5: 40.0, 1.0: 36.0, 2.0: None}, 1.0, True),  # diverged is worst
+        ({0.5: 40.0, 1.0: 36.0, 2.0: 34.0}, 2.0, False),
+        ({0.5: 30.0, 1.0: 36.0, 2.0: None}, 0.5, False),
+        ({0.5: None, 1.0: None, 2.0: None}, None, False),
+    ],
+)
+def test_the_best_factor(points, best, inside):
+    assert best_factor(points) == best
+    assert is_inside(points) == inside
+
+
+def test_a_sweep_multiplies_every_rate_and_uses_a_seed_of_its_own():
+    base = SMOKE.text.configuration().training
+    seen = set()
+    for trial in trials(SMOKE):
+        training = trial.config["training"]
+        factor = training["lr"] / base.lr
+        seen.add(factor)
+        assert training["matrix_lr"] == pytest.approx((base.matrix_lr or 0) * factor)
+        assert training["seed"] == SMOKE.text.sweep_seed
+    assert seen == {0.5, 1.0, 2.0}
+    assert len(trials(SMOKE)) == 3 * len(arms(SMOKE)) == 3 * len(NAMES)
+    for preset in PRESETS.values():
+        assert preset.text.sweep_seed not in preset.text.seeds
+
+
+def test_the_table_names_the_best_the_diverged_and_the_edge():
+    table = table_of((40.0, 36.0, None))
+    assert [table.quantities[CHOSEN[name].on(TEXT)].mean for name in NAMES] == [1.0] * len(NAMES)
+    assert [cell and cell.ours.mean for cell in table.rows["boosted"]] == [40.0, 36.0, None, 1.0]
+    assert any("standard x 2, " in note for note in table.notes)
+    assert any(note.endswith("beyond it: none.") for note in table.notes)
+    outside = table_of((40.0, 36.0, 34.0))
+    assert any("beyond it: standard, twicing," in note for note in outside.notes)
+    nothing = table_of((None, None, None))
+    assert nothing.failed[CHOSEN["boosted"].on(TEXT)] == "every training diverged"
+
+
+def test_a_grid_needs_a_point_on_either_side():
+    for rates in ((1.0,), (1.0, 2.0), (1.0, 1.0, 1.0), (-1.0, 1.0, 2.0)):
+        with pytest.raises(InputError, match="a sweep needs at least three positive factors"):
+            PRESETS["smoke"].with_rates(rates)
+    assert PRESETS["smoke"].with_rates(()) == PRESETS["smoke"]
+
+
+def test_its_figure_leaves_out_what_diverged():
+    by_key = dict(
+        zip((t.key for t in trials(SMOKE)), [made(p) for _ in NAMES for p in (40.0, 36.0, None)], strict=True)
+    )
+    assert EXPERIMENT.figure is not None
+    figure = EXPERIMENT.figure(SMOKE, table_of((40.0, 36.0, None)), lambda trial: by_key[trial.key])
+    assert [list(series.x) for series in figure.panels[0].series] == [[0.5, 1.0]] * len(NAMES)
+
+
+def test_a_training_that_diverges_is_a_result(tmp_path, text_file):
+    from boosted_attention.lab.trials.trial import WORKS, Context
+
+    preset = replace(SMOKE, text=replace(SMOKE.text, corpora=(f"text:{text_file}",)))
+    trial = trials(preset)[0]
+    wild = {**trial.config, "training": {**trial.config["training"], "lr": 1e30, "matrix_lr": 1e30}}
+    point = WORKS["language.sweep"].perform(Context(folder=tmp_path / "a", shared=tmp_path), **wild)
+    assert point["best"] is None
+    assert "NaN" in point["diverged"]
+    point = WORKS["language.sweep"].perform(Context(folder=tmp_path / "b", shared=tmp_path), **trial.config)
+    assert point["diverged"] is None
+    assert point["best"]["validation_perplexity"] > 1
