@@ -14,6 +14,7 @@ from boosted_attention.lab.experiments.language.sweep import (
     trials,
 )
 from boosted_attention.lab.presets import PRESETS
+from boosted_attention.lab.trials.trial import WORKS, Context
 from boosted_attention.lab.work.language import BestStep, SweepPoint
 from boosted_attention.records import to_json
 from boosted_attention.validation import InputError
@@ -28,10 +29,14 @@ def made(perplexity):
     return to_json(SweepPoint(best=best, diverged=None if best else "step 2: loss NaN", steps=3, data="d"))
 
 
-def table_of(perplexities):
-    """The table of a sweep in which every arm has these perplexities, by factor."""
+def results_of(perplexities):
+    """A sweep in which every arm has these perplexities, by factor."""
     by_key = dict(zip((t.key for t in trials(SMOKE)), [made(p) for _ in NAMES for p in perplexities], strict=True))
-    return EXPERIMENT.table(SMOKE, lambda trial: by_key[trial.key])
+    return lambda trial: by_key[trial.key]
+
+
+def table_of(perplexities):
+    return EXPERIMENT.table(SMOKE, results_of(perplexities))
 
 
 @pytest.mark.parametrize(
@@ -87,23 +92,19 @@ def test_a_grid_needs_a_point_on_either_side():
 
 
 def test_its_figure_leaves_out_what_diverged():
-    by_key = dict(
-        zip((t.key for t in trials(SMOKE)), [made(p) for _ in NAMES for p in (40.0, 36.0, None)], strict=True)
-    )
+    points = (40.0, 36.0, None)
     assert EXPERIMENT.figure is not None
-    figure = EXPERIMENT.figure(SMOKE, table_of((40.0, 36.0, None)), lambda trial: by_key[trial.key])
+    figure = EXPERIMENT.figure(SMOKE, table_of(points), results_of(points))
     assert [list(series.x) for series in figure.panels[0].series] == [[0.5, 1.0]] * len(NAMES)
 
 
 def test_a_training_that_diverges_is_a_result(tmp_path, text_file):
-    from boosted_attention.lab.trials.trial import WORKS, Context
-
     preset = replace(SMOKE, text=replace(SMOKE.text, corpora=(f"text:{text_file}",)))
     trial = trials(preset)[0]
     wild = {**trial.config, "training": {**trial.config["training"], "lr": 1e30, "matrix_lr": 1e30}}
     point = WORKS["language.sweep"].perform(Context(folder=tmp_path / "a", shared=tmp_path), **wild)
     assert point["best"] is None
-    assert "NaN" in point["diverged"]
+    assert "loss nan" in point["diverged"]
     point = WORKS["language.sweep"].perform(Context(folder=tmp_path / "b", shared=tmp_path), **trial.config)
     assert point["diverged"] is None
     assert point["best"]["validation_perplexity"] > 1
