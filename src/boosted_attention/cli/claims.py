@@ -39,7 +39,8 @@ def run(*, out: Path = Path("out"), json: bool = False, markdown: bool = False) 
     else:
         console = Console()
         console.print(ledger.rows_table(found.ledger.rows))
-        console.print(ledger.facts_table(found.ledger))
+        if ledger.ran(found.ledger):
+            console.print(ledger.facts_table(found.ledger))
         for line in ledger.counts(found.ledger):
             console.print(line, markup=False)
     return 0

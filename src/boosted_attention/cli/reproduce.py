@@ -149,7 +149,8 @@ def show(found: Reproduction, names: Sequence[str], chosen: Preset, out: Path, c
     for name in names:
         if name in found.tables:
             console.print(Markdown(render(found.tables[name])))
-    console.print(ledger.facts_table(found.ledger))
+    if ledger.ran(found.ledger):
+        console.print(ledger.facts_table(found.ledger))
     for line in ledger.counts(found.ledger):
         console.print(line, markup=False)
     console.print(f"every claim: {claims_command(out)}", markup=False)

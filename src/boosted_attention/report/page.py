@@ -201,7 +201,7 @@ def fact_row(judged: JudgedFact) -> dict[str, Any]:
     return {
         "id": "-".join([fact.id, *([] if judged.place is None else [judged.place.text or judged.place.kind.value])]),
         "fact": fact.id,
-        "sentence": fact.sentence,
+        "sentence": judged.sentence,
         "section": fact.section,
         "ours": fact.is_ours,
         "where": ledger.where(judged.place),

@@ -45,7 +45,7 @@ def test_counts_are_of_one_place_at_a_time_and_controls_stand_apart():
     both = {Quantity(c.id, text=TEXT): seeds(-5.0, std) for c, std in zip(claims, (1.0, 0.5), strict=True)}
     lines = ledger.counts(judge(claims, {"made": table_of(both)}))
     assert lines[0] == (
-        "wikitext-2, 0.4 M: 1 facts (1 reproduced); 1 distinct estimates (1 reproduced); 1 controls (1 reproduced)"
+        "wikitext-2, 0.4 M: 1 fact (1 reproduced); 1 distinct estimate (1 reproduced); 1 control (1 reproduced)"
     )
     assert lines[1].startswith("not run at any place: beats as many parameters, ")
     theory = replace(claims[0], experiment="theory", kind=Kind.THEORY)

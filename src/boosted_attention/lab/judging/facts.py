@@ -17,6 +17,7 @@ class Fact:
         title: a few words for narrow columns.
         sentence: what is said, in our own words.
         section: where the paper says it.
+        theory: what its checks of theory are about, which say nothing about perplexity.
         needs_all: whether every part must hold; one is enough otherwise.
         is_ours: whether the question is ours, and not a statement of the paper.
     """
@@ -25,6 +26,7 @@ class Fact:
     title: str
     sentence: str
     section: str
+    theory: str = ""
     needs_all: bool = True
     is_ours: bool = False
 
@@ -61,24 +63,28 @@ ITERATION_COLLAPSES = Fact(
     title="iteration collapses",
     sentence="Iterated attention loses its query and collapses, under all training procedures tested.",
     section="4.1, 5",
+    theory="Prop. 1: one step keeps only what the patterns span",
 )
 FRIEDMANS_BOOSTING = Fact(
     id="friedmans-boosting",
     title="is Friedman's boosting",
     sentence="Under a squared loss the construction is Friedman's gradient boosting.",
     section="4.2",
+    theory="Prop. 2: the residual is the negative gradient",
 )
 SEPARATE_PROJECTIONS = Fact(
     id="separate-projections",
     title="reaches beyond twicing",
     sentence="Separate projections reach what twicing cannot, outside the hull of the values.",
     section="4.3, 6.4",
+    theory="Prop. 3: a correction leaves twicing's row span",
 )
 NEEDS_PRE_LN = Fact(
     id="needs-pre-ln",
     title="needs Pre-LN",
     sentence="Boosting needs Pre-LN: under Post-LN it makes perplexity worse, where width still helps.",
     section="4.4, 6.2",
+    theory="Prop. 4: Post-LN distorts corrections, Pre-LN does not",
 )
 DIVIDES_LABOUR = Fact(
     id="divides-labour",

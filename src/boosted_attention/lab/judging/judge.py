@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from boosted_attention.lab.judging.claim import Claim, Role
 from boosted_attention.lab.judging.facts import FACTS, Fact
-from boosted_attention.lab.judging.place import Place
+from boosted_attention.lab.judging.place import Kind, Place
 from boosted_attention.lab.judging.table import Table
 from boosted_attention.lab.judging.verdicts import (
     CANNOT_TELL,
@@ -46,6 +46,20 @@ class JudgedFact:
     verdict: str
     place: Place | None = None  # None where nothing was run
     parts: tuple[Judged, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What is judged in a few words; among checks of theory, the proposition."""
+        return self.fact.theory if self._is_theory else self.fact.title
+
+    @property
+    def sentence(self) -> str:
+        """What is judged as a sentence; among checks of theory, the proposition."""
+        return f"{self.fact.theory}." if self._is_theory else self.fact.sentence
+
+    @property
+    def _is_theory(self) -> bool:
+        return self.place is not None and self.place.kind is Kind.THEORY and bool(self.fact.theory)
 
     @property
     def headline(self) -> Judged | None:

@@ -112,9 +112,8 @@ def counts(ledger: Ledger) -> list[str]:
         rows = [row for row in ledger.rows if row.place == place]
         estimates = distinct([row for row in rows if row.claim.role is not Role.CONTROL])
         controls = distinct([row for row in rows if row.claim.role is Role.CONTROL])
-        parts = [f"{len(own)} facts ({tally(own)})"] if own else []
-        parts += [f"{len(estimates)} distinct estimates ({tally(estimates)})"] if estimates else []
-        parts += [f"{len(controls)} controls ({tally(controls)})"] if controls else []
+        counted = ((own, "fact"), (estimates, "distinct estimate"), (controls, "control"))
+        parts = [f"{len(v)} {what}{'s' * (len(v) > 1)} ({tally(v)})" for v, what in counted if v]
         lines.append(f"{place}: {'; '.join(parts)}")
     waiting = [fact.fact.title for fact in papers if fact.place is None]
     return lines + ([f"not run at any place: {', '.join(waiting)}"] if waiting else [])
@@ -128,7 +127,7 @@ def facts_table(ledger: Ledger) -> RichTable:
     for judged in ran(ledger):
         colour = COLOURS[judged.verdict]
         table.add_row(
-            escape(judged.fact.title + (" (ours)" if judged.fact.is_ours else "")),
+            escape(judged.title + (" (ours)" if judged.fact.is_ours else "")),
             escape(where(judged.place)),
             f"[{colour}]{judged.verdict}[/{colour}]",
             escape(shown_fact(judged)),
@@ -180,7 +179,7 @@ def facts_markdown(ledger: Ledger) -> str:
     """The facts that were run, as a table of Markdown."""
     lines = ["| fact | where | verdict | ours, 95 % interval | paper |", "|---|---|---|---|---|"]
     for judged in ran(ledger):
-        cells = [judged.fact.sentence, where(judged.place), judged.verdict, shown_fact(judged), said_of_fact(judged)]
+        cells = [judged.sentence, where(judged.place), judged.verdict, shown_fact(judged), said_of_fact(judged)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -190,7 +189,7 @@ def as_rows(ledger: Ledger) -> dict[str, list[dict[str, Any]]]:
     facts = [
         {
             "id": judged.fact.id,
-            "sentence": judged.fact.sentence,
+            "sentence": judged.sentence,
             "section": judged.fact.section,
             "ours": judged.fact.is_ours,
             "where": where(judged.place),
