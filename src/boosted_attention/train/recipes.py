@@ -19,8 +19,10 @@ MINI = RunConfig(model=LanguageModelConfig(), training=TrainingConfig(), data=Da
 
 # Small models that are trained well in minutes of one core: what each part of it bought is in docs/log.md.
 ARENA = RunConfig(
-    model=LanguageModelConfig(qk_norm=False),
-    training=TrainingConfig(optimizer="muon", steps=1400, lr=8e-3, matrix_lr=0.02, horizon=0),
+    model=LanguageModelConfig(positions="rotary", init="zero"),
+    training=TrainingConfig(
+        optimizer="muon", steps=1300, lr=1.6e-2, matrix_lr=0.02, schedule="linear", horizon=0, eval_every=100
+    ),
     data=DataConfig(),
 )
 
