@@ -1,7 +1,7 @@
 """Results made by hand, for tests of what experiments make of them: numbers in, quantities and verdicts out.
 
-Results are found by the configuration that a trial states, written out in the test once more: a table that reads another
-arm, seed, text or task than it says meets another number, or none.
+Results are found by the configuration that a trial states, written out in the test once more: a table that reads
+another arm, seed, text or task than it says meets another number, or none.
 """
 
 import math
@@ -121,7 +121,7 @@ def text_results(
         result = made(data["corpus"], options, preset.text.seeds.index(training["seed"]))
         if result is None:
             raise KeyError(trial.key)
-        return to_json(replace(result, data=data["corpus"], order=f"{training['seed']}, {training['steps']}"))
+        return to_json(replace(result, data=data["corpus"], order=f"{training['seed']}, {result.steps}"))
 
     return results
 
@@ -190,3 +190,8 @@ def verdicts(experiment: Experiment, table: Table, text: str = "") -> dict[str, 
         for judged in ledger(experiment, table).rows
         if judged.place is not None and judged.place.text == text
     }
+
+
+def main_arm(options: dict[str, Any]) -> str:
+    """The arm of Table 3 that a model's options make it."""
+    return "param-fair" if options["attention"] == "standard" and len(options) > 1 else options["attention"]

@@ -53,7 +53,7 @@ def test_every_gain_is_over_one_round_of_the_same_budget():
 def test_rows_are_budgets_and_bayes():
     table = made()
     assert row(table, PAPERS) == [11.75, 21.5, 31.5]
-    assert row(table, LONGER_FAST) == [46, pytest.approx(169 / 3), None]
+    assert row(table, LONGER_FAST) == [46, 169 / 3, None]
     assert row(table, LONGEST) == [71, 82, None]
     assert row(table, "Bayes") == [58.5] * 3
     assert list(table.rows) == [*BUDGETS, "Bayes"]
