@@ -2,11 +2,14 @@
 
 import json
 
+import pytest
+
 from boosted_attention.lab.experiments.language._shared import main_arms
 from boosted_attention.lab.experiments.language._trials import arm_model
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import all_trials
 from boosted_attention.records import to_json
+from boosted_attention.validation import InputError
 
 
 def test_the_paper_preset_is_the_papers():
@@ -39,3 +42,37 @@ def test_seeds_can_be_more_than_the_presets():
     for preset in PRESETS.values():
         assert Preset.from_dict(json.loads(json.dumps(to_json(preset)))) == preset
     assert len(all_trials(["lm-main"], PRESETS["quick"])) == 8
+
+
+def test_more_seeds_are_given_to_every_half():
+    more = PRESETS["cpu"].with_seeds(5)
+    assert (more.seeds, more.long_seeds, more.finetune.n_seeds) == (5, 5, 5)
+    assert more.text.seeds == (42, 123, 7, 1000, 1001)
+    assert PRESETS["cpu"].with_seeds(2).text.seeds == (42, 123)
+    assert PRESETS["cpu"].with_seeds(None) == PRESETS["cpu"]
+    with pytest.raises(InputError, match="seeds=0 must be at least 1"):
+        PRESETS["cpu"].with_seeds(0)
+
+
+def test_texts_are_taken_in_order_and_once():
+    assert PRESETS["cpu"].with_corpora(["b", "a", "b"]).text.corpora == ("b", "a")
+    assert PRESETS["cpu"].with_corpora([]) == PRESETS["cpu"]
+    assert PRESETS["cpu"].with_pretrained("m", "abc").finetune.pretrained == {"name": "m", "weights": "abc"}
+
+
+def test_only_the_papers_own_settings_count_as_the_papers():
+    assert {name: preset.has_papers_steps for name, preset in PRESETS.items()} == {
+        "smoke": False,
+        "quick": True,
+        "cpu": True,
+        "paper": True,
+    }
+    assert [name for name, preset in PRESETS.items() if preset.text.is_the_papers] == ["paper"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("seeds", 0), ("steps", -1), ("test_size", "many"), ("text", {"seeds": []})]
+)
+def test_a_damaged_preset_is_refused(key, value):
+    with pytest.raises(ValueError, match=r"counts|must be"):
+        Preset.from_dict({**to_json(PRESETS["quick"]), key: value})

@@ -38,9 +38,9 @@ def test_everything_is_there(page, made_report):
 
 def test_every_claims_verdict_and_number(page, made_report):
     claims = json.loads((made_report / "claims.json").read_text())["claims"]
-    for row in claims:
-        entry = page[page.index(f'id="claim-{row["id"]}"') :]
-        entry = entry[: entry.index("</details>")]
+    entries = re.findall("<details data-verdict=.*?</details>", page, re.DOTALL)
+    for row, entry in zip(claims, entries, strict=True):
+        assert f'id="claim-{row["id"]}' in entry
         assert f">{row['verdict']}</span>" in entry
         assert row["criterion"].replace("'", "&#39;").replace(">", "&gt;") in entry
 
@@ -139,11 +139,22 @@ def test_a_report_that_cannot_be_written(made_report, tmp_path, capsys):
     assert "report.html is a folder there" in refused(["report", copy], capsys)
 
 
-def test_what_is_not_judged_says_why(page):
+def test_a_figure_of_the_papers_size_is_not_judged_at_another_and_says_what_would_run_it(page):
     entry = page[page.index('id="claim-gate-layer-1"') :]
     entry = entry[: entry.index("</details>")]
-    assert "Not judged" in entry
+    assert ">not run</span>" in entry
+    assert "which was not run" not in entry  # the table is there, at another size
     assert "--preset paper" in entry
+
+
+def test_every_fact_stands_at_the_top_with_its_verdict(page, made_report):
+    facts = json.loads((made_report / "claims.json").read_text())["facts"]
+    top = page[page.index('<section id="facts">') : page.index('<section id="claims">')]
+    rows = re.findall(r'<tr id="fact-(.*?)</tr>', top)
+    assert len(rows) == len(facts) > 12
+    for row, fact in zip(rows, facts, strict=True):
+        assert row.startswith(fact["id"])
+        assert f">{fact['verdict']}</span>" in row
 
 
 def test_report_says_where_it_is(made_report, tmp_path, capsys):

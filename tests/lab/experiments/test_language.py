@@ -10,22 +10,19 @@ from boosted_attention import LanguageModelConfig
 from boosted_attention.cli.main import main
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.experiments import DEFAULT, LANGUAGE, experiment
-from boosted_attention.lab.experiments.language import controls, convergence, pareto, scale
-from boosted_attention.lab.experiments.language._shared import (
-    main_arms,
-    read,
-    require_alike,
-    scale_of,
-    short,
-    stands_for,
-)
+from boosted_attention.lab.experiments.language import controls, scale
+from boosted_attention.lab.experiments.language._shared import main_arms, place_of, read, require_alike, short
 from boosted_attention.lab.experiments.language._trials import DEFAULTS, stated, training_trial
-from boosted_attention.lab.judging.claim import judge
+from boosted_attention.lab.judging.claim import Role
+from boosted_attention.lab.judging.judge import judge
+from boosted_attention.lab.judging.place import Kind, Place
 from boosted_attention.lab.judging.table import render
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import reproduce, reread
 from boosted_attention.train.config import TrainingConfig
 from tests.text import sample_text
+
+PLACE = Place(kind=Kind.LANGUAGE, text="text:words.txt", size="0.0 M")  # of models that know 300 tokens
 
 
 def test_every_experiment_yields_a_table(language_smoke):
@@ -36,48 +33,56 @@ def test_every_experiment_yields_a_table(language_smoke):
         table = found.tables[name]
         assert render(table) in text
         assert table.quantities or name in ("lm-pareto", "lm-convergence")  # in three steps no model may reach another
-        assert table.scale == "mini, text:words.txt"
+        assert list(table.places) == ["text:words.txt"]
+        assert table.places["text:words.txt"] == PLACE
 
 
-def test_claims_show_their_scale_and_absolute_figures_wait_for_it(language_smoke):
+def test_claims_show_their_place_and_the_papers_figures_wait_for_theirs(language_smoke):
     found, _ = language_smoke
-    judged = {j.claim.id: j for j in found.ledger if j.claim.experiment in LANGUAGE}
-    assert judged["lm-wt103-vs-standard"].scale == "mini, text:words.txt"
-    assert judged["lm-wt103-vs-standard"].verdict != "not run"
-    for id in ("lm-wt103-standard", "lm-wt103-size", "lm-convergence-wide", "lm-post-boosted", "lm-owt-vs-standard"):
-        assert judged[id].verdict == "not run"
-        assert judged[id].scale is None
+    judged = {j.claim.id: j for j in found.ledger.rows if j.claim.experiment in LANGUAGE}
+    assert (judged["lm-vs-standard"].place, judged["lm-vs-standard"].verdict) == (PLACE, "cannot tell")  # two seeds
+    assert "at least 3 are needed" in judged["lm-vs-standard"].remark
+    for id, one in judged.items():
+        if one.claim.role is Role.NUMBER:
+            assert (one.verdict, one.place, one.ours) == ("not run", None, None), id
     decided = {id for id, j in judged.items() if j.verdict != "not run"}
-    assert {"lm-post-reverses", "lm-kv-residual", "lm-rounds-enough"} <= decided
-    assert judged["lm-params"].scale is None  # known at the paper's size without training
-    assert judged["lm-params"].verdict == "reproduced"
-    assert {"lm-residual", "lm-flops", "lm-scale", "lm-selective"} <= decided
+    assert {"lm-post-reverses", "lm-kv-residual", "lm-rounds-enough", "lm-residual"} <= decided
+    assert {"lm-flops", "lm-scale", "lm-selective"} <= decided
 
 
-def test_every_claim_is_decided_at_the_papers_scale(language_smoke, text_preset):
-    """The same results, read as if they were of the paper's size: only what was not run stays open."""
+def test_every_claim_is_decided_at_the_papers_place(language_smoke):
+    """The same results, read as if they were of the paper's size and text: only what was not run stays open."""
     found, _ = language_smoke
-    tables = {name: replace(table, scale=None) for name, table in found.tables.items()}
-    for claim in CLAIMS:
-        if claim.experiment in LANGUAGE:
-            absent = claim.quantity in tables[claim.experiment].missing
-            assert (judge(claim, tables).verdict == "not run") == absent, claim.id
-            assert not absent or claim.quantity.text == "openwebtext" or claim.experiment == "lm-convergence", claim.id
+    for text in ("wikitext-103", "openwebtext"):
+        tables = {name: at_the_papers_place(found.tables[name], text) for name in LANGUAGE}
+        for row in judge([claim for claim in CLAIMS if claim.experiment in LANGUAGE], tables).rows:
+            of_another_text = row.claim.quantity.text not in ("", text)
+            absent = row.claim.quantity.on(text) in tables[row.claim.experiment].missing
+            assert (row.verdict == "not run") == (of_another_text or absent), row.claim.id
 
 
-def test_scale_is_the_papers_only_with_its_size_and_text():
+def at_the_papers_place(table, text):
+    """A table as if its one text were one of the paper's."""
+
+    def moved(values):
+        return {quantity.on(text): value for quantity, value in values.items()}
+
+    place = Place(kind=Kind.LANGUAGE, text=text, size="8.7 M", is_the_papers=True)
+    held = {name: moved(getattr(table, name)) for name in ("quantities", "missing", "failed")}
+    return replace(table, places={text: place}, **held)
+
+
+def test_a_place_is_the_papers_only_with_its_size_and_text():
     paper = PRESETS["paper"]
-    assert scale_of(paper) is None
-    assert scale_of(paper.with_corpora(["wikitext-103"])) is None
-    assert scale_of(paper.with_corpora(["enwik8-clean"])) == "paper-small, enwik8-clean"
-    assert scale_of(PRESETS["cpu"].with_corpora(["wikitext-103"])) == "mini, wikitext-103"
-    assert stands_for(PRESETS["cpu"].with_corpora(["openwebtext", "wikitext-103"])) == {
-        "openwebtext": "openwebtext",
-        "wikitext-103": "wikitext-103",
-    }
-    assert stands_for(PRESETS["cpu"].with_corpora(["a", "b"])) == {"a": "wikitext-103", "b": "openwebtext"}
+    for text in ("wikitext-103", "openwebtext"):
+        assert place_of(paper, text) == Place(kind=Kind.LANGUAGE, text=text, size="8.7 M", is_the_papers=True)
+    other = paper.with_corpora(["enwik8-clean"])
+    assert not place_of(other, "enwik8-clean").is_the_papers
+    small = place_of(PRESETS["cpu"].with_corpora(["wikitext-103"]), "wikitext-103")
+    assert (small.text, small.is_the_papers) == ("wikitext-103", False)
     twins = PRESETS["cpu"].with_corpora(["text:a/x.txt", "text:b/x.txt"])
     assert [short(twins, corpus) for corpus in twins.text.corpora] == ["text:a/x.txt", "text:b/x.txt"]
+    assert short(PRESETS["cpu"].with_corpora(["text:a/x.txt"]), "text:a/x.txt") == "text:x.txt"
 
 
 def test_arms_of_a_seed_see_the_same_batches(language_smoke, text_preset):
@@ -115,7 +120,7 @@ def test_a_second_call_computes_nothing(language_smoke, text_preset):
     found, out = language_smoke
     again = reproduce(list(LANGUAGE), text_preset, out, workers=1)
     assert not again.outcome.failures
-    assert [j.verdict for j in again.ledger] == [j.verdict for j in found.ledger]
+    assert [j.verdict for j in again.ledger.rows] == [j.verdict for j in found.ledger.rows]
 
 
 def test_several_corpora_at_once(text_preset, tmp_path):
@@ -134,9 +139,9 @@ def test_several_corpora_at_once(text_preset, tmp_path):
         assert sum("more.txt" in label for label in table.rows) == len(table.rows) / 2
     table = found.tables["lm-main"]
     assert len(table.rows) == 8
-    verdicts = {j.claim.id: j.verdict for j in found.ledger}
-    assert verdicts["lm-owt-vs-standard"] == "within noise"  # one seed decides nothing
-    assert table.scale == "mini, text:words.txt, text:more.txt"
+    judged = [j for j in found.ledger.rows if j.claim.id == "lm-vs-standard"]
+    assert [j.place.text for j in judged] == ["text:words.txt", "text:more.txt"]
+    assert {j.verdict for j in judged} == {"cannot tell"}  # one seed decides nothing
 
 
 def test_different_texts_under_one_name_are_refused_and_listed(language_smoke, text_preset, tmp_path):
@@ -204,19 +209,6 @@ def test_a_text_too_small_for_the_preset_names_both_numbers(tmp_path):
         reproduce(["lm-main"], small, tmp_path / "out", workers=1)
 
 
-def test_steps_to_a_loss():
-    curve = [(0, 8.0), (100, 6.0), (200, 5.0)]
-    assert convergence.steps_to(curve, 7.0) == 50
-    assert convergence.steps_to(curve, 5.5) == 150
-    assert convergence.steps_to(curve, 4.0) is None
-
-
-def test_slopes_and_fronts():
-    assert scale.slope([0, 1, 2], [1, 3, 5]) == pytest.approx(2.0)
-    points = {"a": (1.0, 5.0), "b": (2.0, 6.0), "c": (2.0, 4.0)}
-    assert pareto.dominated(points) == {"a": [], "b": ["a", "c"], "c": []}
-
-
 def test_by_default_the_synthetic_half_and_the_main_table():
     assert [name for name in DEFAULT if name in LANGUAGE] == ["lm-main", "analysis"]
 
@@ -265,8 +257,8 @@ def test_a_table_without_a_time_matched_arm_says_so(language_smoke, text_preset)
     table = controls.collect(text_preset, lambda t: none if t.key in timed else found.outcome.result(t))
     assert controls.TIMED not in table.rows
     assert "no standard model takes the time of a boosted step (the nearest, d_model=20, takes 0.82)" in table.notes[-1]
-    assert controls.OVER[controls.PARALLEL].quantity in table.quantities
-    assert controls.OVER[controls.TIMED].quantity in table.missing
+    assert controls.OVER[controls.PARALLEL].quantity.on("text:words.txt") in table.quantities
+    assert controls.OVER[controls.TIMED].quantity.on("text:words.txt") in table.missing
 
 
 def test_trials_are_named_by_what_makes_them():

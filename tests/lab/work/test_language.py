@@ -1,15 +1,21 @@
-"""Work on language models: trained again where weights are gone, begun anew with another torch."""
+"""Work on language models: what it decides before training, when it begins anew, when it trains again."""
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
+from boosted_attention.analysis.importance import LayerImportance
 from boosted_attention.lab.experiments.language import analysis
 from boosted_attention.lab.reproduce import reproduce
 from boosted_attention.lab.trials.store import checksum
 from boosted_attention.lab.trials.trial import Context, Finished
+from boosted_attention.lab.work import language
 from boosted_attention.lab.work.language import start_anew_with_another_torch, train_time_matched
+from boosted_attention.records import to_json
+from tests.lab.experiments.language.test_analysis import one
+from tests.lab.experiments.made import language_result
 
 
 def test_a_training_begun_with_another_torch_begins_anew(tmp_path):
@@ -54,3 +60,56 @@ def test_no_width_may_take_the_time_of_a_boosted_step(tmp_path, ratio, width):
     result = train_time_matched(context, model={}, training={}, data={})
     assert result == {"measured": {"width": width, "step_time": far[str(width)]}, "trained": None}
     assert not any(tmp_path.iterdir())
+
+
+MISSED = (0.01, 0.04, 0.02, 0.03)  # loss without each layer's correction: layers 1 and 3 matter most
+
+
+@pytest.fixture
+def chosen(monkeypatch, tmp_path):
+    """``chosen(choose, seed)``: the model that would be trained, and the result."""
+
+    def run(choose, seed=42):
+        found = one(0)
+        layers = [LayerImportance(layer=i, mean=mean, low=0.0, high=1.0, n=5) for i, mean in enumerate(MISSED)]
+        analysis = to_json(replace(found, importance=replace(found.importance, layers=layers)))
+        seen = []
+
+        def instead(context, model, training, data):
+            seen.append(model)
+            return language_result(50.0)
+
+        monkeypatch.setattr(language, "train_model", instead)
+        earlier = Finished(config={}, result=analysis, folder=tmp_path)
+        context = Context(folder=tmp_path, shared=tmp_path, earlier=(earlier,))
+        result = language.train_selected(
+            context, choose=choose, model={"d_model": 16}, training={"seed": seed}, data={}
+        )
+        return seen[0], result
+
+    return run
+
+
+def test_the_layers_that_matter_most_are_boosted(chosen):
+    model, result = chosen("importance")
+    assert model == {"d_model": 16, "attention": "boosted", "boosted_layers": [1, 3]}
+    assert result["layers"] == [1, 3]
+
+
+def test_random_layers_are_as_many_others_and_differ_by_seed(chosen):
+    drawn = [chosen("random", seed)[1]["layers"] for seed in range(12)]
+    assert all(len(layers) == 2 and layers != [1, 3] for layers in drawn)
+    assert len({tuple(layers) for layers in drawn}) > 2
+    assert drawn[3] == chosen("random", 3)[1]["layers"]
+
+
+def test_the_width_nearest_in_time_is_trained(monkeypatch, tmp_path):
+    ratios = {"boosted": 1.0, "16": 0.8, "20": 0.95, "24": 1.1}
+    seen = []
+    monkeypatch.setattr(language, "train_model", lambda *args: seen.append(args[1]) or language_result(50.0))
+    context = Context(
+        folder=tmp_path, shared=tmp_path, earlier=(Finished(config={}, result={"measured": ratios}, folder=tmp_path),)
+    )
+    result = language.train_time_matched(context, model={"attention": "boosted"}, training={}, data={})
+    assert seen == [{"attention": "standard", "d_model": 20}]
+    assert result["measured"] == {"width": 20, "step_time": 0.95}

@@ -1,0 +1,75 @@
+"""Controls of the language model, from perplexities made by hand."""
+
+import pytest
+
+from boosted_attention.lab.experiments.language._shared import matched_arm
+from boosted_attention.lab.experiments.language.controls import EXPERIMENT, OVER, RIVALS, TIMED, timed
+from boosted_attention.lab.work.language import NearestInTime, TimeMatched
+from tests.lab.experiments.made import TEXT, check, language_result, percent, row, text_results, verdicts
+
+BOOSTED = (60.0, 61.0, 62.0)
+VALUES = {"boosted": BOOSTED} | {rival: (70.0 + i, 71.5 + i, 71.0 + i) for i, rival in enumerate(RIVALS)}
+EQUAL_FLOPS = matched_arm(TEXT, {"attention": "boosted"}, "flops")
+NAMED = {  # a standard model by what differs from the preset's
+    ("n_layers", 5): "one more layer",
+    ("n_heads", 4): "twice the heads",
+}
+
+
+def arm_of(options):
+    attention, others = options["attention"], {k: v for k, v in options.items() if k != "attention"}
+    if attention == "twicing" and others:
+        assert others == {"boosted_layers": "last:2"}  # half of four
+        return "twicing in the last layers"
+    if attention != "standard" or not others:
+        return attention
+    (item, *more) = others.items()
+    if item in NAMED and not more:
+        return NAMED[item]
+    return "FLOP-matched width" if options == EQUAL_FLOPS else "param-fair"
+
+
+def made(values=VALUES, without=(), trained=True):
+    def result(corpus, options, i):
+        arm = arm_of(options)
+        return None if arm in without else language_result(values[arm][i] + 10 * TEXT.text.corpora.index(corpus))
+
+    others = {}
+    for n, corpus in enumerate(TEXT.text.corpora):
+        for i, seed in enumerate(TEXT.text.seeds):
+            model = language_result(values[TIMED][i] + 10 * n, data=corpus, order=f"{seed}, 3")
+            nearest = NearestInTime(width=20, step_time=1.04)
+            others[timed(TEXT, corpus, seed).key] = TimeMatched(measured=nearest, trained=model if trained else None)
+    return EXPERIMENT.table(TEXT, text_results(TEXT, result, {} if TIMED in without else others))
+
+
+def test_boosted_is_compared_with_every_rival():
+    table = made()
+    for n, text in enumerate(TEXT.text.corpora):
+        more = {arm: [v + 10 * n for v in own] for arm, own in VALUES.items()}
+        check(table, {OVER[rival].quantity.on(text): percent(more["boosted"], more[rival]) for rival in RIVALS})
+        for arm, own in more.items():
+            assert row(table, f"{arm} | {text}")[:2] == [sum(own) / 3, sum(own) / 3 + 1000]
+    assert not table.missing
+    assert "the time-matched standard model has d_model=20 and takes 1.04 of the time" in table.notes[-1]
+
+
+def test_what_was_not_run_is_said_and_the_rest_is_shown():
+    table = made(without=("FLOP-matched width", TIMED))
+    text = TEXT.text.corpora[0]
+    assert table.missing[OVER["FLOP-matched width"].quantity.on(text)] == "FLOP-matched width was not run"
+    assert OVER["parallel"].quantity.on(text) in table.quantities
+    assert verdicts(EXPERIMENT, table, text) == {"lm-residual": "reproduced", "lm-flops": "not run"}
+
+
+def test_no_model_in_time_is_said():
+    table = made(trained=False)
+    assert OVER[TIMED].quantity.on("stdlib") in table.missing
+    assert "no standard model takes the time of a boosted step (the nearest, d_model=20, takes 1.04)" in table.notes[-1]
+
+
+@pytest.mark.parametrize(("rival", "claim"), [("parallel", "lm-residual"), ("FLOP-matched width", "lm-flops")])
+def test_a_rival_that_wins_contradicts_its_claim(rival, claim):
+    found = verdicts(EXPERIMENT, made({**VALUES, rival: (50.0, 50.5, 51.0)}), "stdlib")
+    assert [id for id, verdict in found.items() if verdict == "contradicted"] == [claim]
+    assert set(found.values()) == {"contradicted", "reproduced"}

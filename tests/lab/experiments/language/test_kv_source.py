@@ -1,0 +1,73 @@
+"""Keys and values of the correction, from perplexities made by hand."""
+
+import pytest
+
+from boosted_attention.lab.experiments.language.kv_source import (
+    EXPERIMENT,
+    INPUT,
+    OVER_INPUT,
+    OVER_SHARED,
+    PERPLEXITY,
+    RESIDUAL,
+    SHARED,
+    VALIDATION,
+)
+from tests.lab.experiments.made import (
+    PAPERS_TEXT,
+    TEXT,
+    check,
+    language_result,
+    minus,
+    papers,
+    perplexities,
+    row,
+    shifted,
+    text_results,
+    verdicts,
+)
+
+VALUES = {RESIDUAL: (67.85, 68.0, 67.9), INPUT: (69.2, 69.4, 69.3), SHARED: (71.0, 71.3, 71.5)}
+ARM = {"boosted": RESIDUAL, "boosted-input": INPUT, "boosted-shared": SHARED}
+
+
+def arm_of(options):
+    return ARM[options["attention"]]
+
+
+def made(*tables):
+    return EXPERIMENT.table(TEXT, perplexities(TEXT, dict(zip(TEXT.text.corpora, tables, strict=True)), arm_of))
+
+
+def test_test_and_validation_perplexity_are_kept_apart():
+    other = shifted(VALUES, 30.0)
+    table = made(VALUES, other)
+    for text, v in (("stdlib", VALUES), ("wikitext-103", other)):
+        check(table, {PERPLEXITY[arm].on(text): v[arm] for arm in (RESIDUAL, INPUT)})
+        check(table, {VALIDATION[arm].on(text): [value + 1000 for value in v[arm]] for arm in (RESIDUAL, INPUT)})
+        check(
+            table,
+            {OVER_INPUT.on(text): minus(v[RESIDUAL], v[INPUT]), OVER_SHARED.on(text): minus(v[RESIDUAL], v[SHARED])},
+        )
+        mean = sum(v[SHARED]) / 3
+        assert row(table, f"{SHARED} | {text}") == [mean, mean + 1000, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(("by", "verdict"), [(0.0, "reproduced"), (-3.0, "contradicted")])
+def test_the_residual_is_judged_by_sign(by, verdict):
+    moved = {**VALUES, INPUT: [v + by for v in VALUES[INPUT]]}
+    assert verdicts(EXPERIMENT, made(moved, VALUES), "stdlib") == {"lm-kv-residual": verdict}
+
+
+def test_numbers_like_the_papers_reproduce_it():
+    def result(corpus, options, i):
+        test = VALUES[arm_of(options)][i]
+        made = language_result(test)
+        best = type(made.best)(step=1, validation_loss=1.0, validation_perplexity=test + 0.2)  # as in the paper
+        return language_result(test, best=best)
+
+    table = EXPERIMENT.table(PAPERS_TEXT, text_results(PAPERS_TEXT, result))
+    found = verdicts(EXPERIMENT, table, "wikitext-103")
+    assert set(found.values()) == {"reproduced"}
+    assert len(found) == len(EXPERIMENT.claims)
+    assert papers(table, f"{RESIDUAL} | wikitext-103")[0] == 67.9
+    assert papers(table, f"{RESIDUAL} | openwebtext")[0] is None

@@ -1,0 +1,38 @@
+"""Perplexity against cost, from numbers made by hand."""
+
+from boosted_attention.lab.experiments.language.pareto import EXPERIMENT, arms, dominated, timings
+from boosted_attention.lab.work.timing import StepRatios
+from tests.lab.experiments.made import TEXT, language_result, row, text_results
+
+NAMES = list(arms(TEXT))
+OPTIONS = {str(sorted((k, str(v)) for k, v in arm.items())): name for name, arm in arms(TEXT).items()}
+VALUES = {name: (50.0 + i, 52.0 + i, 51.0 + i) for i, name in enumerate(NAMES)}
+RATIOS = {name: 1.0 + i / 10 for i, name in enumerate(NAMES)}
+
+
+def made():
+    def result(corpus, options, i):
+        name = OPTIONS[str(sorted((k, str(v)) for k, v in options.items()))]
+        value = VALUES[name][i] + 10 * TEXT.text.corpora.index(corpus)
+        return language_result(value, flops_per_token=1_000_000 * (20 - NAMES.index(name)), tokens=500_000)
+
+    return EXPERIMENT.table(TEXT, text_results(TEXT, result, {timings(TEXT).key: StepRatios(measured=RATIOS)}))
+
+
+def test_every_model_has_its_perplexity_flops_and_time():
+    table = made()
+    for n, text in enumerate(TEXT.text.corpora):
+        for i, name in enumerate(NAMES):
+            assert row(table, f"{name} | {text}") == [51.0 + i + 10 * n, 3 * (20 - i) * 0.5, 1 + i / 10]
+
+
+def test_fronts_are_told_by_cost():
+    """The first model is fastest and best; by FLOPs it is the dearest, so that none dominates another."""
+    notes = made().notes
+    assert f"stdlib, FLOPs, by the means: on the front {', '.join(NAMES)}. Dominated: none." in notes
+    assert any(note.startswith("stdlib, step time, by the means: on the front standard. Dominated:") for note in notes)
+
+
+def test_a_model_is_dominated_by_those_that_cost_no_more_and_do_better():
+    points = {"a": (1.0, 5.0), "b": (2.0, 6.0), "c": (2.0, 4.0), "d": (2.0, 4.0)}
+    assert dominated(points) == {"a": [], "b": ["a", "c", "d"], "c": [], "d": []}

@@ -1,0 +1,59 @@
+"""Training on the task is Adam on fresh samples with a cosine to zero, and nothing else."""
+
+import math
+
+import pytest
+import torch
+
+from boosted_attention.retrieval import training as module
+from boosted_attention.retrieval.models import RetrievalModel
+from boosted_attention.retrieval.task import RetrievalTask
+from boosted_attention.retrieval.training import RetrievalTraining, seeded, train
+
+TASK = RetrievalTask(d=8, n_patterns=4, sigma=0.5)
+
+
+def by_hand(seed: int, training: RetrievalTraining, betas=(0.9, 0.999), eps=1e-8):
+    """The same training written out: samples, mean squared error, Adam's formula, the cosine's."""
+    layer = seeded(lambda: RetrievalModel(n_rounds=2).build(TASK.d), seed)
+    draw, patterns = torch.Generator().manual_seed(seed), TASK.patterns()
+    state = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in layer.named_parameters()}
+    for step in range(training.steps):
+        index = torch.randint(4, (training.batch,), generator=draw)
+        x = patterns[index] + TASK.sigma * torch.randn(training.batch, TASK.d, generator=draw)
+        loss = (layer(x[None], memory=patterns[None])[0] - patterns[index]).square().mean()
+        gradients = torch.autograd.grad(loss, list(layer.parameters()))
+        lr = training.lr * (1 + math.cos(math.pi * step / training.steps)) / 2
+        with torch.no_grad():
+            for (name, p), g in zip(layer.named_parameters(), gradients, strict=True):
+                m, v = state[name]
+                m.mul_(betas[0]).add_((1 - betas[0]) * g)
+                v.mul_(betas[1]).add_((1 - betas[1]) * g.square())
+                scale = math.sqrt(1 - betas[1] ** (step + 1)) / (1 - betas[0] ** (step + 1))
+                p -= lr * scale * m / (v.sqrt() + eps * math.sqrt(1 - betas[1] ** (step + 1)))
+    return layer
+
+
+@pytest.mark.parametrize("seeds", [[3], [0, 3]])
+def test_weights_are_those_of_a_loop_written_out(seeds):
+    training = RetrievalTraining(steps=12, lr=1e-2, batch=32)
+    found = train(lambda _: RetrievalModel(n_rounds=2).build(TASK.d), TASK, training, seeds)
+    for seed, layer in zip(seeds, found, strict=True):
+        expected = by_hand(seed, training)
+        for name, weight in layer.named_parameters():
+            torch.testing.assert_close(weight, expected.get_parameter(name), rtol=0, atol=2e-5)
+
+
+def test_progress_goes_to_one_over_all_groups():
+    told = []
+    training = RetrievalTraining(steps=2, batch=4)
+    train(lambda _: RetrievalModel().build(TASK.d), TASK, training, [0, 1], together=False, progress=told.append)
+    assert told == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_all_models_meet_one_test_set_in_which_patterns_are_equally_frequent():
+    x, index = module.test_set(TASK, 400)
+    again, _ = module.test_set(TASK, 400)
+    assert torch.equal(x, again)
+    assert index.bincount().tolist() == [100] * 4
+    assert (x - TASK.patterns()[index]).std().item() == pytest.approx(0.5, rel=0.03)
