@@ -1,11 +1,10 @@
-"""The planted bugs are those of the source as it is, and each names the test that notices it. `make mutants` runs them."""
+"""Planted bugs are of the source as it is, and each names the test that notices it; `make mutants` runs them."""
 
 import ast
 import json
 from pathlib import Path
 
 import pytest
-
 from mutants.__main__ import LIST, PACKAGE, mirrored, plant
 from mutants.operators import KINDS, draw, sites
 

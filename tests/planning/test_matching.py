@@ -38,3 +38,9 @@ def test_what_cannot_be_matched_shows_the_nearest():
         matching.match_cost(tiny, 13.0, matching.COSTS["parameters"], "parameters")
     with pytest.raises(ValueError, match=r"by='flps' .*did you mean 'flops'"):
         matched(tiny, "flps")
+
+
+def test_rotary_positions_get_heads_of_even_width():
+    for d_model in (16, 24, 64):
+        model = LanguageModelConfig(attention="boosted", d_model=d_model, n_heads=2, positions="rotary")
+        assert matched(model).d_model // 2 % 2 == 0

@@ -1,7 +1,8 @@
 """Matched baselines: the standard model that costs what another model costs.
 
-The width is chosen first, as the paper does, in steps of the number of heads. Where no width comes within one percent,
-the feed-forward network of the nearest width is made a little wider or narrower to close the gap.
+The width is chosen first, as the paper does, in steps of the number of heads (twice that with rotary positions, which
+turn pairs of dimensions). Where no width comes within one percent, the feed-forward network of the nearest width is made
+a little wider or narrower to close the gap.
 """
 
 from __future__ import annotations
@@ -49,10 +50,11 @@ def match_cost(model: LanguageModelConfig, target: float, cost: Cost, what: str)
 
 
 def nearest_width(base: LanguageModelConfig, target: float, cost: Cost) -> LanguageModelConfig:
-    """Find the width of nearest cost, by bisection over multiples of n_heads."""
+    """Find the width of nearest cost, by bisection over multiples of n_heads; rotary positions need even heads."""
+    unit = base.n_heads * (2 if base.positions == "rotary" else 1)
 
     def width(units: int) -> LanguageModelConfig:
-        return replace(base, d_model=units * base.n_heads)
+        return replace(base, d_model=units * unit)
 
     low, high = 1, 2
     while cost(width(high)) < target:
