@@ -1,8 +1,8 @@
 """Matched baselines: the standard model that costs what another model costs.
 
 The width is chosen first, as the paper does, in steps of the number of heads (twice that with rotary positions, which
-turn pairs of dimensions). Where no width comes within one percent, the feed-forward network of the nearest width is made
-a little wider or narrower to close the gap.
+turn pairs of dimensions). Where no width comes within one percent, the feed-forward network of the nearest width is
+made a little wider or narrower to close the gap.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def test_a_text_too_small_for_the_preset_names_both_numbers(tmp_path):
     small = PRESETS["cpu"].with_corpora([f"text:{tmp_path / 'small.txt'}"])
     small = replace(small, text=replace(small.text, model={"vocab_size": 300}))
     with pytest.raises(
-        ValueError, match=r"too small for the preset: it trains on 6553600 tokens, the text has \d+, and more"
+        ValueError, match=r"too small for the preset: it trains on 5324800 tokens, the text has \d+, and more"
     ):
         reproduce(["lm-main"], small, tmp_path / "out", workers=1)
 
@@ -270,8 +270,21 @@ def test_trials_are_named_by_what_makes_them():
         "n_heads": 4,
         "max_len": 128,
         "attention": "boosted",
+        "positions": "rotary",
+        "init": "zero",
     }
-    assert stated(base.training) == {"steps": 1600, "batch_size": 32, "lr": 1e-3, "layout": "windows", "seed": 0}
+    assert stated(base.training) == {
+        "steps": 1300,
+        "batch_size": 32,
+        "lr": 1.6e-2,
+        "matrix_lr": 0.02,
+        "optimizer": "muon",
+        "schedule": "linear",
+        "horizon": 0,
+        "eval_every": 100,
+        "layout": "windows",
+        "seed": 0,
+    }
     text = PRESETS["cpu"].text
     assert (text.seeds, text.training, text.model, text.data) == ((42, 123, 7), {}, {}, {})
 

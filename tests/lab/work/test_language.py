@@ -3,7 +3,9 @@
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from boosted_attention.analysis.importance import LayerImportance
@@ -72,7 +74,7 @@ def chosen(monkeypatch, tmp_path):
     def run(choose, seed=42):
         found = one(0)
         layers = [LayerImportance(layer=i, mean=mean, low=0.0, high=1.0, n=5) for i, mean in enumerate(MISSED)]
-        analysis = to_json(replace(found, importance=replace(found.importance, layers=layers)))
+        worth = to_json(replace(found.importance, layers=layers))
         seen = []
 
         def instead(context, model, training, data):
@@ -80,7 +82,7 @@ def chosen(monkeypatch, tmp_path):
             return language_result(50.0)
 
         monkeypatch.setattr(language, "train_model", instead)
-        earlier = Finished(config={}, result=analysis, folder=tmp_path)
+        earlier = Finished(config={}, result=worth, folder=tmp_path)
         context = Context(folder=tmp_path, shared=tmp_path, earlier=(earlier,))
         result = language.train_selected(
             context, choose=choose, model={"d_model": 16}, training={"seed": seed}, data={}
@@ -94,6 +96,31 @@ def test_the_layers_that_matter_most_are_boosted(chosen):
     model, result = chosen("importance")
     assert model == {"d_model": 16, "attention": "boosted", "boosted_layers": [1, 3]}
     assert result["layers"] == [1, 3]
+
+
+def test_layers_are_weighed_on_validation_text(monkeypatch, tmp_path):
+    """What is chosen by it is scored on the test split, which it must not see."""
+    splits = {"train": np.zeros(99), "validation": np.arange(50), "test": np.arange(100, 150)}
+    tokens = SimpleNamespace(splits=splits)
+    config = SimpleNamespace(model=SimpleNamespace(vocab_size=300, max_len=4))
+    trained = SimpleNamespace(module="the model", config=config)
+    seen = []
+
+    def importance(module, rows, progress):
+        seen.append((module, rows))
+        return one(0).importance
+
+    monkeypatch.setattr(language, "trained_again", lambda earlier, context: trained)
+    monkeypatch.setattr(language, "prepare", lambda data, vocab_size: tokens)
+    monkeypatch.setattr(language, "importance", importance)
+    earlier = Finished(config={}, result={}, folder=tmp_path)
+    context = Context(folder=tmp_path, shared=tmp_path, earlier=(earlier,))
+    result = language.measure_importance(context, model={"data": {}}, sequences=3)
+    ((module, rows),) = seen
+    assert module == "the model"
+    assert rows.shape == (3, 5)
+    assert int(rows.max()) < 50
+    assert result == to_json(one(0).importance)
 
 
 def test_random_layers_are_as_many_others_and_differ_by_seed(chosen):

@@ -9,8 +9,8 @@ from boosted_attention.lab.experiments.language.selective import (
     OVER_RANDOM,
     OVER_STANDARD,
     RANDOM,
-    analysis,
     selected,
+    worth,
 )
 from tests.lab.experiments.made import TEXT, check, language_result, percent, row, text_results, verdicts
 
@@ -56,14 +56,14 @@ def test_chosen_layers_are_compared_with_random_all_and_none():
     assert "stdlib, layers chosen at random: seed 42: [0, 2]" in table.notes[2]
 
 
-def test_the_choice_builds_on_the_analysis_of_its_own_seed_and_text():
+def test_the_choice_builds_on_the_worth_of_corrections_of_its_own_seed_and_text():
     for corpus in TEXT.text.corpora:
         for seed in TEXT.text.seeds:
             for name, choose in ((CHOSEN, "importance"), (RANDOM, "random")):
                 trial = selected(TEXT, corpus, seed, name)
                 assert (trial.work, trial.config["choose"]) == ("language.train-selected", choose)
                 assert (trial.config["training"]["seed"], trial.config["data"]["corpus"]) == (seed, corpus)
-                assert trial.after == (analysis(TEXT, corpus, seed).key,)
+                assert trial.after == (worth(TEXT, corpus, seed).key,)
 
 
 @pytest.mark.parametrize(
