@@ -35,6 +35,36 @@ SOURCE = Path(boosted_attention.__file__).parent
 CHEAP = ["gates", "residual-control"]
 
 
+@pytest.mark.parametrize(("tokens", "enough"), [(64 * 16, True), (64 * 16 - 1, False)])
+def test_a_text_may_be_passed_sixteen_times_and_not_more(tokens, enough):
+    """The paper passes its text 15 times; 4 rows of 64 tokens for 64 steps are 16 times 1,024."""
+    base = RunConfig(
+        model=LanguageModelConfig(vocab_size=32, d_model=8, n_heads=2, max_len=64),
+        training=TrainingConfig(steps=64, batch_size=4),
+        data=DataConfig(),
+    )
+    splits = {
+        "train": np.zeros(tokens, np.int64),
+        "validation": np.zeros(500, np.int64),
+        "test": np.zeros(500, np.int64),
+    }
+    text = SimpleNamespace(splits=splits)
+    if enough:
+        require_enough(base, "x", text)
+        for split in ("validation", "test"):
+            short = SimpleNamespace(splits={**splits, split: np.zeros(1, np.int64)})
+            with pytest.raises(InputError, match=f"its {split} split has 1 tokens; evaluation needs 2"):
+                require_enough(base, "x", short)
+    else:
+        with pytest.raises(InputError, match="it trains on 16384 tokens, the text has 1023, and more than 16 passes"):
+            require_enough(base, "x", text)
+
+
+def test_what_was_measured_on_the_machine_is_left_out_of_results():
+    result = {"loss": 1.0, "measured": {"seconds": 2.0}, "trained": {"loss": 3.0, "measured": {}}, "rows": [1]}
+    assert lasting(result) == {"loss": 1.0, "trained": {"loss": 3.0}, "rows": [1]}
+
+
 @pytest.fixture
 def smoke(synthetic_smoke):
     """All experiments of the synthetic half, at the smallest preset."""
@@ -295,33 +325,3 @@ def test_the_papers_numbers_stand_once():
                         typed.setdefault(number, set()).add(f"{path.relative_to(SOURCE)}:{node.lineno}")
     twice = {number: places for number, places in typed.items() if len(places) > len(numbers[number])}
     assert not twice
-
-
-@pytest.mark.parametrize(("tokens", "enough"), [(64 * 16, True), (64 * 16 - 1, False)])
-def test_a_text_may_be_passed_sixteen_times_and_not_more(tokens, enough):
-    """The paper passes its text 15 times; 4 rows of 64 tokens for 64 steps are 16 times 1,024."""
-    base = RunConfig(
-        model=LanguageModelConfig(vocab_size=32, d_model=8, n_heads=2, max_len=64),
-        training=TrainingConfig(steps=64, batch_size=4),
-        data=DataConfig(),
-    )
-    splits = {
-        "train": np.zeros(tokens, np.int64),
-        "validation": np.zeros(500, np.int64),
-        "test": np.zeros(500, np.int64),
-    }
-    text = SimpleNamespace(splits=splits)
-    if enough:
-        require_enough(base, "x", text)
-        for split in ("validation", "test"):
-            short = SimpleNamespace(splits={**splits, split: np.zeros(1, np.int64)})
-            with pytest.raises(InputError, match=f"its {split} split has 1 tokens; evaluation needs 2"):
-                require_enough(base, "x", short)
-    else:
-        with pytest.raises(InputError, match="it trains on 16384 tokens, the text has 1023, and more than 16 passes"):
-            require_enough(base, "x", text)
-
-
-def test_what_was_measured_on_the_machine_is_left_out_of_results():
-    result = {"loss": 1.0, "measured": {"seconds": 2.0}, "trained": {"loss": 3.0, "measured": {}}, "rows": [1]}
-    assert lasting(result) == {"loss": 1.0, "trained": {"loss": 3.0}, "rows": [1]}
