@@ -125,7 +125,11 @@ def test_report_refusals(tmp_path, made_report, capsys):
     result.write_text(whole.replace('"perplexity"', '"perplexitx"', 1))
     assert f"{result} is damaged" in refused(["report", copy], capsys)
     claims = (copy / "claims.json").read_text()
-    for damaged in ("{", claims.replace('"steps": 2', '"steps": "x"', 1), claims.replace('"mini"', '"mimi"', 1)):
+    for damaged in (
+        "{",
+        claims.replace('"steps": 2', '"steps": "x"', 1),
+        claims.replace(f'"{PRESETS["smoke"].text.recipe}"', '"mimi"', 1),
+    ):
         assert damaged != claims
         (copy / "claims.json").write_text(damaged)
         assert "claims.json is damaged" in refused(["report", copy], capsys)
