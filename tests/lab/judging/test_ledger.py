@@ -58,7 +58,7 @@ def test_a_fact_that_cannot_be_told_says_what_could_have_been():
     (fact,) = ledger.ran(judged({"a": seeds(0.1)}))
     assert ledger.shown_fact(fact) == "0.1 [-0.9, 1.1]; could show 1.2"
     (fact,) = ledger.ran(judged({"a": seeds(0.1, n=2)}))
-    assert ledger.shown_fact(fact) == "0.1 [-0.9, 1.1]; too few seeds"
+    assert ledger.shown_fact(fact) == "0.1 [-0.9, 1.1]; 2 seeds"
 
 
 def test_tables_show_every_row():

@@ -63,28 +63,28 @@ ITERATION_COLLAPSES = Fact(
     title="iteration collapses",
     sentence="Iterated attention loses its query and collapses, under all training procedures tested.",
     section="4.1, 5",
-    theory="Prop. 1: one step keeps only what the patterns span",
+    theory="Prop. 1, its mathematics",
 )
 FRIEDMANS_BOOSTING = Fact(
     id="friedmans-boosting",
     title="is Friedman's boosting",
     sentence="Under a squared loss the construction is Friedman's gradient boosting.",
     section="4.2",
-    theory="Prop. 2: the residual is the negative gradient",
+    theory="Prop. 2, its mathematics",
 )
 SEPARATE_PROJECTIONS = Fact(
     id="separate-projections",
     title="reaches beyond twicing",
     sentence="Separate projections reach what twicing cannot, outside the hull of the values.",
     section="4.3, 6.4",
-    theory="Prop. 3: a correction leaves twicing's row span",
+    theory="Prop. 3, its mathematics",
 )
 NEEDS_PRE_LN = Fact(
     id="needs-pre-ln",
     title="needs Pre-LN",
     sentence="Boosting needs Pre-LN: under Post-LN it makes perplexity worse, where width still helps.",
     section="4.4, 6.2",
-    theory="Prop. 4: Post-LN distorts corrections, Pre-LN does not",
+    theory="Prop. 4, its mathematics",
 )
 DIVIDES_LABOUR = Fact(
     id="divides-labour",

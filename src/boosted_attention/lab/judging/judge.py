@@ -54,8 +54,10 @@ class JudgedFact:
 
     @property
     def sentence(self) -> str:
-        """What is judged as a sentence; among checks of theory, the proposition."""
-        return f"{self.fact.theory}." if self._is_theory else self.fact.sentence
+        """What is judged as a sentence; among checks of theory, the proposition's parts."""
+        if not self._is_theory:
+            return self.fact.sentence
+        return f"{self.fact.theory}: {' '.join(part.claim.sentence for part in self.parts)}"
 
     @property
     def _is_theory(self) -> bool:

@@ -60,7 +60,7 @@ def shown_fact(judged: JudgedFact) -> str:
     number = f"{e.mean:.3g}" if e.n <= 1 else f"{e.mean:.3g} [{e.low:.3g}, {e.high:.3g}]"
     if judged.verdict != CANNOT_TELL or not criterion.is_test:
         return number
-    return f"{number}; too few {e.over}" if too_few(e) else f"{number}; could show {criterion.smallest(e):.2g}"
+    return f"{number}; {e.n} {e.over}" if too_few(e) else f"{number}; could show {criterion.smallest(e):.2g}"
 
 
 def said_of_fact(judged: JudgedFact) -> str:
