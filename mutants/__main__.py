@@ -95,7 +95,13 @@ def first_failure(tests: list[str], source: Path) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return None
-    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    failed = [
+        line.split(" ", 1)[1].split(" - ")[0]
+        for line in done.stdout.splitlines()
+        if line.startswith(("FAILED ", "ERROR "))
+    ]
+    if done.returncode not in (0, 1) and not failed:
+        sys.exit(f"pytest could not run {' '.join(tests)}: {(done.stderr or done.stdout)[-500:]}")
     return failed[0] if failed else None
 
 

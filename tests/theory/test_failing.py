@@ -24,6 +24,11 @@ def moving(x, patterns, beta):
     return x + 1e-3
 
 
+def always_post(measure, norm, *rest):
+    """What is measured of models under Pre-LN, of models under Post-LN instead."""
+    return measure("post", *rest)
+
+
 SHARED = partial(BoostedAttention, kv_source="shared", gate="scalar")  # corrections of round 0's own values
 BROKEN = {  # check: what it measures, and how that is made wrong
     "update_is_descent": (energy, "retrieve", wider),
@@ -37,7 +42,8 @@ BROKEN = {  # check: what it measures, and how that is made wrong
     "fixed_correction": (projections, "StandardAttention", BoostedAttention),
     "own_projections_escape": (projections, "BoostedAttention", SHARED),
     "hull_escape": (projections, "StandardAttention", TwicingAttention),
-    "pre_norm_adds": (normalization, "jacobian", lambda function, at: 1.001 * torch.eye(len(at)).double()),
+    "pre_norm_adds": (normalization, "block_output", partial(always_post, normalization.block_output)),
+    "additive_stream": (normalization, "distance_from_sum", partial(always_post, normalization.distance_from_sum)),
     "post_norm_rank": (normalization, "layer_norm", lambda u, gamma, eps: gamma * (u - u.mean())),
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +29,7 @@ from boosted_attention.lab.experiments.language.analysis import PAPER, analyses
 from boosted_attention.lab.figures import all_figures
 from boosted_attention.lab.judging import ledger
 from boosted_attention.lab.judging.judge import Judged, JudgedFact
+from boosted_attention.lab.judging.place import Place
 from boosted_attention.lab.judging.table import Table, interval, without_bars
 from boosted_attention.lab.judging.verdicts import VERDICTS
 from boosted_attention.lab.presets import PRESETS, Preset
@@ -176,7 +178,7 @@ def claim_row(judged: Judged, tables: Mapping[str, Table], preset: Preset, comma
     table = tables.get(claim.experiment)
     again = PRESETS["paper"] if table is not None and judged.place is None else preset  # which has that place
     return {
-        "id": "-".join([claim.id, *([] if judged.place is None else [judged.place.text])]).strip("-"),
+        "id": anchor(claim.id, judged.place),
         "fact": claim.fact.id,
         "section": claim.section,
         "shown_section": ledger.section(judged),
@@ -199,7 +201,7 @@ def fact_row(judged: JudgedFact) -> dict[str, Any]:
     """One fact at one place, for the list at the top."""
     fact = judged.fact
     return {
-        "id": "-".join([fact.id, *([] if judged.place is None else [judged.place.text or judged.place.kind.value])]),
+        "id": anchor(fact.id, judged.place),
         "fact": fact.id,
         "sentence": judged.sentence,
         "section": fact.section,
@@ -209,6 +211,11 @@ def fact_row(judged: JudgedFact) -> dict[str, Any]:
         "number": ledger.shown_fact(judged),
         "paper": ledger.said_of_fact(judged),
     }
+
+
+def anchor(id: str, place: Place | None) -> str:
+    """The name by which a row is linked: that of its claim or fact, and the text where it was measured."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", id if place is None or not place.text else f"{id}-{place.text}").strip("-")
 
 
 def section_order(section: str) -> tuple:

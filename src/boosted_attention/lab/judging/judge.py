@@ -26,6 +26,8 @@ from boosted_attention.lab.judging.verdicts import (
 )
 from boosted_attention.statistics import Estimate, holm
 
+ELSEWHERE = "judged at the paper's own size and text only"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
@@ -108,10 +110,8 @@ def measured(claim: Claim, table: Table | None) -> list[Judged]:
         return [Judged(claim=claim, verdict=NOT_RUN)]
     rows = []
     for text, place in table.places.items():
-        if claim.quantity.text not in ("", text):
+        if claim.quantity.text not in ("", text) or (claim.role is Role.NUMBER and not place.is_the_papers):
             continue
-        if claim.role is Role.NUMBER and not place.is_the_papers:
-            continue  # a number of the paper's size and text says nothing about others
         quantity = claim.quantity.on(text)
         if quantity in table.failed:
             rows.append(Judged(claim=claim, verdict=FAILED, place=place, remark=table.failed[quantity]))
@@ -119,7 +119,7 @@ def measured(claim: Claim, table: Table | None) -> list[Judged]:
             rows.append(Judged(claim=claim, verdict=NOT_RUN, place=place, remark=table.missing[quantity]))
         else:
             rows.append(first_look(claim, place, table.quantities[quantity]))
-    return rows or [Judged(claim=claim, verdict=NOT_RUN)]
+    return rows or [Judged(claim=claim, verdict=NOT_RUN, remark=ELSEWHERE)]
 
 
 def first_look(claim: Claim, place: Place, ours: Estimate) -> Judged:

@@ -12,7 +12,7 @@ from boosted_attention.theory.catalog import CHECKS
 from boosted_attention.train.recipes import find_recipe
 
 
-@work("theory.propositions")
+@work("theory.propositions", schema=2)  # 2: Proposition 4 is measured on our own blocks
 def propositions(context: Context, *, seed: int) -> list[dict[str, Any]]:
     """Run all checks with one seed; one finding each."""
     findings = []

@@ -134,7 +134,8 @@ def relative(a: str, b: str, paper: float | None = None, name: str | None = None
 def place_of(preset: Preset, corpus: str) -> Place:
     """Where models of a preset on a corpus are measured; the size is the boosted model's."""
     own = preset.text.is_the_papers and corpus in THE_PAPERS
-    size = f"{arm_model(preset, PLAIN[BOOSTED]).num_params() / 1e6:.1f} M"
+    parameters = arm_model(preset, PLAIN[BOOSTED]).num_params()
+    size = f"{parameters / 1e6:.1f} M" if parameters >= 1e5 else f"{parameters / 1e3:.0f} k"
     return Place(kind=Kind.LANGUAGE, text=short(preset, corpus), size=size, is_the_papers=own)
 
 
