@@ -171,7 +171,7 @@ def test_resetting_draws_what_construction_drew(name, options):
         ({"gate": "tanh"}, lambda layer: layer.gates[0].parameters()),
         ({"gate": "tanh", "kv_source": "shared"}, lambda layer: layer.gates[0].parameters()),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else value.__code__.co_names[-1],
 )
 def test_a_silent_correction_has_one_part_at_zero_and_the_others_drawn(options, silenced, renewed):
     """With two parts at zero neither would have a gradient."""
