@@ -139,7 +139,8 @@ def collect(preset: Preset, results: Results) -> Table:
     rates = ", ".join(f"{arm} {options['lr']:g}" for arm, options in arms(preset).items())
     table.notes.append(
         f"{name} on {corpora[0]}: {size.steps} steps of {size.batch_size * size.max_len} tokens, the "
-        f"same batches in the same order; perplexity over {size.held_out:,} tokens of each text; learning rates {rates}; LoRA of rank {rank}. "
+        f"same batches in the same order; perplexity over {size.held_out:,} tokens of each "
+        f"text; learning rates {rates}; LoRA of rank {rank}. "
         "Step time: of interleaved steps in one process, one thread, as a multiple of the boosted model's, and in "
         "seconds of this machine; peak memory: of the training's process."
     )
