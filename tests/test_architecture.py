@@ -45,6 +45,7 @@ LAB = [
     {"claims"},
     {"reproduce"},
     {"estimate", "figures", "shipped"},
+    {"pages"},
 ]
 MAY_BUILD_ITS_CLASS = {("boosted_attention.model.config", "boosted_attention.model.language_model")}
 CORE = {"torch", "numpy", "scipy", "safetensors", "tokenizers", "filelock", "tyro", "rich", "jinja2", "markupsafe"}

@@ -25,7 +25,7 @@ def test_fifteen_went_unnoticed_and_thirty_were_drawn():
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug["id"])
 def test_a_bug_can_still_be_planted_and_its_test_is_there(bug, tmp_path):
     path = tmp_path / bug["file"]
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     source = (PACKAGE / bug["file"]).read_text()
     path.write_text(source)
     plant(bug, tmp_path)

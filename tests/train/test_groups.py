@@ -35,7 +35,7 @@ def test_packed_projections_divide_into_queries_keys_and_values(name, n_kv_heads
             learner = modules[place.removesuffix(".qkv.weight")]
             packed += 1
             assert len(parts) == 3
-            assert all(torch.equal(part, learner._rows(which)[0]) for which, part in zip("qkv", parts, strict=True))
+            assert all(torch.equal(part, learner.rows(which)[0]) for which, part in zip("qkv", parts, strict=True))
         else:
             assert len(parts) == 1
             assert parts[0] is parameter.value

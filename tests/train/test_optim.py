@@ -169,7 +169,7 @@ def test_packed_projections_of_a_model_are_updated_apart(name):
     model = LanguageModelConfig(attention=name, d_model=16, n_heads=4, n_kv_heads=2, n_layers=1, vocab_size=50).build()
     optimizer = TrainingOptimizer(TrainingConfig(optimizer="muon", warmup=0, weight_decay=0.0), model)
     learner = model.layers[0].attention.rounds[0]
-    before = [learner._rows(part)[0].detach().clone() for part in "qkv"]
+    before = [learner.rows(part)[0].detach().clone() for part in "qkv"]
     gradient = torch.cat([scale * torch.randn_like(t) for scale, t in zip((100.0, 1.0, 0.01), before, strict=True)])
     learner.qkv.weight.grad = gradient
     apart = [nn.Parameter(t) for t in before]
@@ -179,7 +179,7 @@ def test_packed_projections_of_a_model_are_updated_apart(name):
     optimizer.step()
     Muon(apart, lr=0.02).step()
     for part, p in zip("qkv", apart, strict=True):
-        assert torch.equal(learner._rows(part)[0], p), part
+        assert torch.equal(learner.rows(part)[0], p), part
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])

@@ -22,7 +22,7 @@ from boosted_attention.lab.reproduce import reproduce, reread
 from boosted_attention.train.config import TrainingConfig
 from tests.text import sample_text
 
-PLACE = Place(kind=Kind.LANGUAGE, text="text:words.txt", size="0.0 M")  # of models that know 300 tokens
+PLACE = Place(kind=Kind.LANGUAGE, text="text:words.txt", size="23 k")  # of models that know 300 tokens
 
 
 def test_every_experiment_yields_a_table(language_smoke):
