@@ -89,7 +89,7 @@ RECIPES = Recipes(
     {
         "mini": lambda: MINI,
         "arena": lambda: ARENA,
-        "arena-128": lambda: with_model(ARENA, d_model=128),
+        "arena-128": lambda: replace(with_model(ARENA, d_model=128), training=replace(ARENA.training, steps=1000)),
         "paper-small": lambda: PAPER,
         "paper-small-standard": lambda: with_model(PAPER, attention="standard"),
         "paper-small-twicing": lambda: with_model(PAPER, attention="twicing"),
