@@ -45,8 +45,8 @@ def test_its_derivative_is_what_autograd_finds():
 def test_every_layer_equals_the_oracle(name, full):
     for rope_theta in (100.0, None) if full else (100.0,):
         layer = normed(name, rope_theta=rope_theta)
-        for length in (1, 2, 23) if full else (1, 7):
-            for kind in MASK_KINDS if full else ("padding", "additive"):
+        for length in (1, 2, 23) if full else (7,):
+            for kind in MASK_KINDS if full else ("padding",):
                 call = sample_call(kind, 2, N_HEADS, length, torch.float64)
                 assert_exact(layer, randn(2, length, D_MODEL), **call)
 
@@ -77,11 +77,13 @@ def test_the_past_never_sees_the_future_and_decodes_from_the_cache(name):
 
 
 @pytest.mark.parametrize("name", every_layer())
-def test_tracing_and_compiling_change_nothing(name):
+def test_tracing_and_compiling_change_nothing(name, full):
     layer, x = normed(name, max_steps=4, rope_theta=1e4), randn(2, 7, D_MODEL)
     expected = layer(x, is_causal=True)
     with capture(layer):
         torch.testing.assert_close(layer(x, is_causal=True), expected, rtol=0, atol=1e-12)
+    if not full and name not in ("boosted", "differential", "equilibrium", "hopfield"):
+        return  # compiled in make test-full
     torch._dynamo.reset()
     compiled = torch.compile(layer, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x, is_causal=True), expected, rtol=0, atol=1e-12)

@@ -79,7 +79,7 @@ def grid(full: bool):
 
 def grid_of_muon(full: bool):
     if not full:
-        return [(2, kind, "boosted") for kind in ("ddp", "fsdp")]
+        return [(2, "fsdp", "boosted")]
     return [(n, kind, a) for a in ("boosted", "gated", "differential") for n in (2, 4) for kind in ("ddp", "fsdp")]
 
 
