@@ -47,3 +47,8 @@ def is_fake(t: Tensor) -> bool:
 def storage_key(t: Tensor) -> int:
     """Return a number that tensors with the same storage share, also tensors without data, while the storage lives."""
     return t.untyped_storage()._cdata
+
+
+def softmax_gradient(upstream: Tensor, p: Tensor) -> Tensor:
+    """Return p (upstream - sum(p upstream)), the gradient of the scores of p = softmax(scores), in one pass."""
+    return torch.ops.aten._softmax_backward_data(upstream, p, -1, p.dtype)

@@ -4,10 +4,10 @@ import json
 
 import pytest
 import torch
-from torch import nn
 
 from boosted_attention import LanguageModel, LanguageModelConfig, capture, list_attention
 from boosted_attention.attention.checks import CHECK_OPTIONS
+from boosted_attention.attention.dropout import Dropout
 
 SMALL = {"vocab_size": 61, "d_model": 16, "n_layers": 2, "n_heads": 4, "max_len": 12}
 
@@ -117,7 +117,7 @@ def test_tied_weights_are_one_tensor_under_one_name():
 
 def test_dropout_is_where_the_paper_has_it():
     model = small(dropout=0.5).train()
-    dropped = {name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p == 0.5}
+    dropped = {name for name, module in model.named_modules() if isinstance(module, Dropout) and module.p == 0.5}
     assert dropped == {"dropout", "layers.0.ffn.dropout", "layers.1.ffn.dropout"}
     assert all(layer.attention.config.dropout == 0.5 for layer in model.layers)
 

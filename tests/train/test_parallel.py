@@ -22,7 +22,7 @@ from boosted_attention.train.parallel import ALONE
 from tests.train.one_update import updated
 
 SMALL = ["--tokenizer", "bytes", "--d-model", "32", "--n-layers", "2", "--n-heads", "4", "--max-len", "32"]
-SMALL += ["--batch-size", "8", "--horizon", "0", "--eval-every", "6"]
+SMALL += ["--dropout", "0.1", "--batch-size", "8", "--horizon", "0", "--eval-every", "6"]
 BOUNDS = {"float32": 1e-5, "float64": 1e-11}
 MUON = ["--optimizer", "muon", "--lr", "8e-3"]
 

@@ -80,8 +80,8 @@ RECORDED = {
 @pytest.mark.parametrize("parts", [2, 4, 8])
 @pytest.mark.parametrize("name", ["boosted", "twicing"])
 def test_accumulation_gives_the_update_of_the_whole_batch(name, parts):
-    """With rows of unequal length, so that every micro-batch has its own number of tokens."""
-    config = LanguageModelConfig(vocab_size=50, d_model=16, n_layers=2, max_len=12, attention=name)
+    """With rows of unequal length, so that every micro-batch has its own number of tokens, and with dropout."""
+    config = LanguageModelConfig(vocab_size=50, d_model=16, n_layers=2, max_len=12, attention=name, dropout=0.1)
     torch.manual_seed(1)
     reference = config.build().double()
     ids, targets = torch.randint(50, (8, 12)), torch.randint(50, (8, 12))

@@ -1,22 +1,29 @@
-"""Attention kernels with one signature: fused (weights never in memory) and explicit (weights in memory).
+"""Attention kernels with one signature: fused, blocked (neither holds the weights) and explicit (which does).
 
     y = softmax(scale * q k^T + mask) v
 
-A kernel returns the map v -> y, so that a learner can apply one map several times, and the weights if it has them.
+A kernel returns the map v -> y, so that a learner can apply one map several times, and the weights if it has them. In
+training each application draws its own dropout mask.
 
-The explicit kernel serves traces, dropout in training and function transforms (vmap, grad of grad), for which the
-fused CPU kernel has no path. In half precision it works in float32 and rounds once, as the fused kernel does.
+fused      torch's scaled dot-product attention; dropout where the device's kernel has it
+blocked    attention with dropout elsewhere, in blocks of queries
+explicit   for traces, masks that are learned and function transforms (vmap, grad of grad), for which the others have no
+           path; it drops the weights that ``blocked`` drops
+
+In half precision all of them work in float32 and round once.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from boosted_attention.attention.blocked import dropout_attention, keep_mask
+from boosted_attention.attention.dropout import has_own_dropout, new_key
 from boosted_attention.attention.masks import Mask, causal_mask
 from boosted_attention.attention.options import CHOICES
+from boosted_attention.attention.precision import full_precision
 from boosted_attention.compat import inside_transform
 from boosted_attention.validation import require_choice
 
@@ -29,9 +36,13 @@ def repeat_heads(t: Tensor, n_heads: int) -> Tensor:
     return t if t.shape[1] in (1, n_heads) else t.repeat_interleave(n_heads // t.shape[1], dim=1)
 
 
+def all_heads(t: Tensor, n_heads: int) -> Tensor:
+    """Return ``repeat_heads`` with a head that all share given to each of them too."""
+    return repeat_heads(t, n_heads).expand(-1, n_heads, -1, -1)
+
+
 def fused(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tuple[Map, None]:
     """Return a map that computes its scores anew each time it is applied."""
-    assert dropout == 0.0, "dropout draws its mask on explicit weights"
     n_heads, bias = q.shape[1], mask.tensor
     if bias is not None:
         bias = repeat_heads(bias, n_heads)
@@ -39,17 +50,37 @@ def fused(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tup
             bias = bias.to(torch.promote_types(q.dtype, torch.float32))  # half precision would round large biases
 
     def apply(v: Tensor) -> Tensor:
-        keys = k if k.shape[1] == v.shape[1] else repeat_heads(k, v.shape[1]).expand(-1, v.shape[1], -1, -1)
+        keys = k if k.shape[1] == v.shape[1] else all_heads(k, v.shape[1])
         y = functional.scaled_dot_product_attention(
-            q, keys, v, attn_mask=bias, is_causal=mask.is_causal, scale=scale, enable_gqa=v.shape[1] != n_heads
+            q,
+            keys,
+            v,
+            attn_mask=bias,
+            dropout_p=dropout,
+            is_causal=mask.is_causal,
+            scale=scale,
+            enable_gqa=v.shape[1] != n_heads,
         )  # (B, H, T, dh)
         return y if mask.dead is None else y.masked_fill(repeat_heads(mask.dead, n_heads), 0.0)
 
     return apply, None
 
 
+def blocked(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tuple[Map, None]:
+    """Return a map that computes its scores block by block, each time it is applied, and drops some weights."""
+    n_heads = q.shape[1]
+    keys = all_heads(k, n_heads)
+    bias, dead = (None if t is None else repeat_heads(t, n_heads) for t in (mask.tensor, mask.dead))
+
+    def apply(v: Tensor) -> Tensor:
+        values = all_heads(v, n_heads)
+        return dropout_attention(q, keys, values, bias, dead, mask.is_causal, scale, dropout, new_key())
+
+    return apply, None
+
+
 def explicit(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tuple[Map, Tensor]:
-    """Return a map whose weights are computed once, and the weights; each application draws its own dropout mask."""
+    """Return a map whose weights are computed once, and the weights before dropout."""
     dtype, n_heads = q.dtype, q.shape[1]
     work = torch.promote_types(dtype, torch.float32)
     bias = causal_mask(q.shape[2], k.shape[2], q.device)[None, None] if mask.is_causal else mask.tensor
@@ -64,28 +95,36 @@ def explicit(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> 
 
     def apply(v: Tensor) -> Tensor:
         with full_precision(v.device):
-            y = functional.dropout(weights, dropout) @ repeat_heads(v, n_heads).to(work)  # (B, H, T, dh)
+            y = dropped(weights, dropout, mask.is_causal) @ repeat_heads(v, n_heads).to(work)  # (B, H, T, dh)
         return y.to(dtype)
 
     return apply, weights
 
 
-def full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Switch autocast off, where the device has it."""
-    if not torch.amp.is_autocast_available(device.type):
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)
+def dropped(weights: Tensor, dropout: float, is_causal: bool) -> Tensor:
+    """Return the weights (B, H, T, S) with some dropped and the others divided by 1 - p."""
+    if dropout == 0.0:
+        return weights
+    if has_own_dropout(weights.device) or inside_transform():
+        return functional.dropout(weights, dropout)
+    keep = keep_mask(weights.detach(), is_causal, dropout, new_key())
+    return weights * keep * (1 / (1 - dropout))
 
 
-def choose_kernel(kernel: str, *, tracing: bool, dropout: float) -> Kernel:
-    """Choose the kernel of a call; traces, dropout and function transforms take the explicit one in any case.
+def choose_kernel(kernel: str, *, tracing: bool, dropout: float, mask: Mask, device: torch.device) -> Kernel:
+    """Choose the kernel of a call.
 
     Args:
         kernel: "auto" or "explicit".
         tracing: whether the call is traced.
         dropout: probability of dropout in this call.
+        mask: mask of the call.
+        device: device of its tensors.
     """
     require_choice("kernel", kernel, CHOICES["kernel"])
-    if kernel == "explicit" or tracing or dropout > 0.0 or inside_transform():
+    if kernel == "explicit" or tracing or inside_transform():
         return explicit
-    return fused
+    if dropout == 0.0 or has_own_dropout(device):
+        return fused
+    learned = mask.tensor is not None and mask.tensor.requires_grad
+    return explicit if learned else blocked

@@ -164,7 +164,7 @@ class AttentionLayer(Traced):
         if trace is not None:
             trace.begin(len(active))
         dropout = self.config.dropout if self.training else 0.0
-        kernel = choose_kernel(self.kernel, tracing=trace is not None, dropout=dropout)
+        kernel = choose_kernel(self.kernel, tracing=trace is not None, dropout=dropout, mask=mask_form, device=x.device)
         shared_kv: KeyValue | None = None
 
         def learn(m: int, z: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
 
         The run's folder holds its configuration, metrics.jsonl, checkpoints and, at the end, result.json. A run that
         was stopped or killed goes on with --resume exactly as if nothing had happened. Several processes train one
-        model under torchrun; how many, changes nothing but the dropout that is drawn.
+        model under torchrun; how many, changes nothing but, on GPUs, the dropout that is drawn.
 
         Example: boosted-attention train --corpus text:notes/ --attention twicing --steps 400 --out runs/notes
 

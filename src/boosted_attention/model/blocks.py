@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from boosted_attention.attention.catalog import attention_layer
+from boosted_attention.attention.dropout import Dropout
 from boosted_attention.model.config import LanguageModelConfig
 
 NORM_CLASSES = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm}
@@ -26,7 +27,7 @@ class FeedForward(nn.Module):
         self.up = nn.Linear(d_model, d_hidden)
         self.down = nn.Linear(d_hidden, d_model)
         self.gelu = nn.GELU()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.dropout(self.down(self.dropout(self.gelu(self.up(x)))))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from boosted_attention.attention.cache import KVCache
+from boosted_attention.attention.dropout import Dropout
 from boosted_attention.attention.masks import padding_mask
 from boosted_attention.model.blocks import NORM_CLASSES, Block
 from boosted_attention.model.config import LanguageModelConfig
@@ -33,6 +34,8 @@ class LanguageModel(nn.Module):
         seed: seed of the initial weights, as ``start.py`` draws them; None takes one from torch's random state.
     """
 
+    drops_by_rows = True
+
     def __init__(self, config: LanguageModelConfig, seed: int | None = None):
         super().__init__()
         require(seed is None or isinstance(seed, int), f"seed={seed!r} must be an integer, or None to draw one")
@@ -41,7 +44,7 @@ class LanguageModel(nn.Module):
         with construction(seed):
             self.embed = nn.Embedding(config.vocab_size, config.d_model)
             self.positions = nn.Embedding(config.max_len, config.d_model) if config.positions == "learned" else None
-            self.dropout = nn.Dropout(config.dropout)
+            self.dropout = Dropout(config.dropout)
             self.layers = nn.ModuleList([Block(config, i) for i in range(config.n_layers)])
             self.norm = NORM_CLASSES[config.norm_kind](config.d_model)
             self.head = None if config.tie_weights else nn.Linear(config.d_model, config.vocab_size, bias=False)

@@ -59,6 +59,8 @@ class CausalModel(Protocol):
     """
 
     training: bool
+    drops_by_rows: bool
+    """Whether its dropout is that of ``attention/dropout.py``, whose masks are functions of a seed and a row."""
 
     @property
     def config(self) -> ModelConfig:

@@ -25,6 +25,8 @@ class FinetunedModel(nn.Module):
         config: what it was made from.
     """
 
+    drops_by_rows = False  # the dropout of transformers
+
     def __init__(self, model: Any, config: ModelConfig):
         super().__init__()
         self.config = config

@@ -1,7 +1,7 @@
 """The training loop: every step is a function of configuration, seed and step number.
 
-Resuming is exact because nothing else is carried over: batches and learning rates follow from the step, and weights,
-optimizer and random state come from the checkpoint, bit for bit.
+Resuming is exact because nothing else is carried over: batches, learning rates and dropout follow from the step, and
+weights and optimizer come from the checkpoint, bit for bit.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from boosted_attention.analysis.dynamics import PROBE_LENGTH, RoundDynamics, dynamics_probe
 from boosted_attention.analysis.survey import rounded
+from boosted_attention.attention.dropout import has_own_dropout, seed_from
 from boosted_attention.attention.trace import traced_layers
 from boosted_attention.data.batches import batch_hash
 from boosted_attention.files import write_atomically, write_json
@@ -130,12 +131,9 @@ class TrainingLoop:
         self._evaluate()
 
     def _restore(self, found: checkpoint.Checkpoint) -> None:
-        """Take optimizer, random state and counters from a checkpoint; the weights are loaded already."""
+        """Take optimizer and counters from a checkpoint; the weights are loaded already."""
         held = self.parallel.agree(lambda: found.tensors("optimizer"))
         self.optimizer.load_state(held, self.parallel)
-        torch.set_rng_state(held["rng.cpu"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(held["rng.cuda"], self.device)
         self.done, self.tokens, self.seconds = found.step, found.state["tokens"], found.state["seconds"]
         best = found.state["best"]
         self.best = None if best is None else from_json(ValidationRow, best, f"{found.folder}/state.json, best")
@@ -149,7 +147,6 @@ class TrainingLoop:
         name = batch_hash(ids)
         lr = self.training.lr_at(self.done, self.total)
         self.optimizer.set_rates(self.done, self.total)
-        self.parallel.seed_step(self.training.seed, self.done)
         share = accumulate_gradients(
             self.loss,
             self.parallel.rows(ids).to(self.device),
@@ -157,6 +154,9 @@ class TrainingLoop:
             int((targets != IGNORED).sum()),
             self.parallel.micro_batches(self.training.accumulate),
             self.training.precision,
+            seed=seed_from(self.training.seed, self.done),
+            first_row=self.parallel.first_row(len(ids)),
+            by_rows=self.model.drops_by_rows and not has_own_dropout(self.device),
         )
         signals = [float(self.stop() == number) for number in STOPS]
         loss, *signalled = self.parallel.sums(share, *signals)
@@ -231,11 +231,8 @@ class TrainingLoop:
     def _save(self) -> None:
         """Write a checkpoint to go on from."""
         self._require_finite()
-        held: dict[str, Tensor] = {"rng.cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            held["rng.cuda"] = torch.cuda.get_rng_state(self.device)
         self.metrics.flush()
-        self._write("step", {"model": self.model.state_dict(), "optimizer": held | self.optimizer.state_tensors()})
+        self._write("step", {"model": self.model.state_dict(), "optimizer": self.optimizer.state_tensors()})
 
     def _write(self, kind: str, tensors: checkpoint.TensorGroups) -> None:
         """Write a checkpoint: all processes put the tensors together, one writes them."""

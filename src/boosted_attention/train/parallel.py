@@ -13,7 +13,6 @@ Reference: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -141,11 +140,9 @@ class Parallel:
         if group:
             yield group[self.rank] if self.rank < len(group) else empty(group[0])
 
-    def seed_step(self, seed: int, step: int) -> None:
-        """Give every process and step a dropout of its own; one process alone goes on with its random state."""
-        if self.world > 1:
-            digest = hashlib.sha256(f"{seed} {step} {self.rank}".encode()).digest()
-            torch.manual_seed(int.from_bytes(digest[:7], "big"))
+    def first_row(self, batch_size: int) -> int:
+        """Return the place of this process's first row in a global batch."""
+        return self.rank * (batch_size // self.world)
 
     def distribute(
         self, model: CausalModel, device: torch.device, *, checkpointing: bool, compiled: bool

@@ -69,8 +69,8 @@ class DifferentialLearner(SoftmaxLearner):
 
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
         k, v = self._per_map(k, 2), self._per_map(v, 1).repeat_interleave(2, dim=1)  # (B, H, S, dh), (B, H, S, 2dh)
-        # A fused kernel needs values as wide as queries: one call per half. Dropout draws one mask per map.
-        parts = v.chunk(2, dim=-1) if call.kernel is fused else (v,)
+        # A fused kernel needs values as wide as queries: one call per half, but each would draw its own dropout mask.
+        parts = v.chunk(2, dim=-1) if call.kernel is fused and call.dropout == 0.0 else (v,)
         attend = call.map(q, k, self.scale)
         y = torch.cat([attend(part) for part in parts], dim=-1)
         lam = self.lambda_value()

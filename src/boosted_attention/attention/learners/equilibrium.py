@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from boosted_attention.attention.catalog import register_layer
-from boosted_attention.attention.kernels import explicit, full_precision, repeat_heads
+from boosted_attention.attention.kernels import explicit, repeat_heads
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learner import (
     Angles,
@@ -42,6 +42,7 @@ from boosted_attention.attention.learners.hopfield import (
     require_tolerance,
 )
 from boosted_attention.attention.options import LayerOptions
+from boosted_attention.attention.precision import full_precision
 from boosted_attention.attention.rotary import rotate
 from boosted_attention.validation import is_count, require
 
