@@ -11,6 +11,7 @@ Reference: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models"
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ from torch.nn import functional
 
 from boosted_attention.compat import leave_uncompiled
 
-CHUNK_ELEMENTS = 2**20  # logits at a time: 4 MB in float32, which a cache can hold
+CHUNK_ELEMENTS = 2**22  # logits at a time: 16 MB in float32; fewer would read and write d_weight too often
 IGNORED = -100  # the target of positions that predict nothing
+UNSURE = 1e-30  # probability below which its logarithm has lost digits in float32
 
 
 def chunk_rows(vocab_size: int) -> int:
@@ -29,9 +31,45 @@ def chunk_rows(vocab_size: int) -> int:
 
 
 def bytes_of_chunk(tokens: int, vocab_size: int, precision: torch.dtype) -> int:
-    """Return the bytes of a chunk's logits and probabilities; in half precision, of both rounded as well."""
-    sizes = {precision.itemsize, precise(precision).itemsize}
-    return 2 * sum(sizes) * vocab_size * min(tokens, chunk_rows(vocab_size))
+    """Return the bytes of a chunk's logits, which become probabilities; in half precision of three forms of them."""
+    each = (
+        precision.itemsize if precision == precise(precision) else 2 * precision.itemsize + precise(precision).itemsize
+    )
+    return each * vocab_size * min(tokens, chunk_rows(vocab_size))
+
+
+def logits_in_chunks(hidden: Tensor, weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the rows of hidden (N, D) that belong to a chunk, and their logits (n, V), which the next chunk overwrites.
+
+    Under autocast every chunk is a tensor of its own.
+    """
+    rows, device = chunk_rows(weight.shape[0]), hidden.device.type
+    autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    buffer = None if autocast else hidden.new_empty(min(rows, hidden.shape[0]), weight.shape[0])
+    for start in range(0, hidden.shape[0], rows):
+        h = hidden[start : start + rows]
+        logits = functional.linear(h, weight) if buffer is None else torch.mm(h, weight.T, out=buffer[: h.shape[0]])
+        yield slice(start, start + h.shape[0]), logits
+
+
+def softmax_losses(logits: Tensor, targets: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the losses (n,) of targets that exist, and all probabilities (n, V), which may take the logits' place.
+
+    Args:
+        logits: logits W h (n, V).
+        targets: token of each row (n,).
+        h: what the logits are computed from (n, D); a loss that its probability does not tell exactly is computed anew.
+        weight: vocabulary projection (V, D).
+    """
+    index, dtype = targets[:, None], precise(logits.dtype)
+    p = torch.softmax(logits, -1, out=logits) if logits.dtype == dtype else logits.softmax(-1, dtype=dtype)
+    at_target = at(p, index)[:, 0]
+    losses = -at_target.log()
+    unsure = (at_target < UNSURE).nonzero()[:, 0]
+    if len(unsure):
+        again = functional.linear(h[unsure], weight).to(dtype)
+        losses[unsure] = again.logsumexp(-1) - again.gather(1, index[unsure])[:, 0]
+    return losses, p
 
 
 class SummedLoss(torch.autograd.Function):
@@ -43,25 +81,18 @@ class SummedLoss(torch.autograd.Function):
         total = torch.zeros((), dtype=precise(hidden.dtype), device=hidden.device)
         d_hidden = torch.empty_like(hidden) if needs_hidden else None
         d_weight = torch.zeros_like(weight, dtype=precise(weight.dtype)) if needs_weight else None
-        rows = chunk_rows(weight.shape[0])
-        for start in range(0, hidden.shape[0], rows):
-            h, y = hidden[start : start + rows], targets[start : start + rows]
-            logits = functional.linear(h, weight)  # (n, V), in half precision under autocast
-            counts = (y != IGNORED)[:, None]  # (n, 1)
-            index = torch.where(counts[:, 0], y, 0)[:, None]
-            precisely = logits.to(total.dtype)
-            at_target, top = gather(precisely, index), precisely.amax(dim=-1, keepdim=True)
-            p = precisely.softmax(dim=-1)
-            # log p of the target by way of the largest p, which cannot underflow
-            total += ((top - at_target - p.amax(dim=-1, keepdim=True).log()) * counts).sum()
-            if d_hidden is None and d_weight is None:
-                continue
-            p.scatter_add_(1, index, torch.full_like(at_target, -1.0))  # now dL/dlogits, of the targets that count
+        for rows, logits in logits_in_chunks(hidden, weight):
+            h, y = hidden[rows], targets[rows]
+            counts = y != IGNORED  # (n,)
+            index = torch.where(counts, y, 0)
+            losses, p = softmax_losses(logits, index, h, weight)
+            total += torch.where(counts, losses, 0.0).sum()
+            p.scatter_add_(1, index[:, None], p.new_full((len(y), 1), -1.0))  # dL/dlogits, of the targets that count
             d_logits = p.to(logits.dtype)
             if d_hidden is not None:
-                d_hidden[start : start + rows] = (d_logits @ weight.to(logits.dtype)) * counts
+                d_hidden[rows] = (d_logits @ weight.to(logits.dtype)) * counts[:, None]
             if d_weight is not None:
-                d_weight += d_logits.T @ (h * counts).to(logits.dtype)
+                add_product(d_weight, d_logits.T, (h * counts[:, None]).to(logits.dtype))
         ctx.save_for_backward(d_hidden, None if d_weight is None else d_weight.to(weight.dtype))
         return total
 
@@ -72,14 +103,22 @@ class SummedLoss(torch.autograd.Function):
         return d_hidden, d_weight, None
 
 
-def gather(logits: Tensor, index: Tensor) -> Tensor:
-    """Return the logits of the targets, (n, 1)."""
+def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add a b to a total, in one pass over it where all are of one dtype."""
+    if a.dtype == total.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b
+
+
+def at(p: Tensor, index: Tensor) -> Tensor:
+    """Return the entries of p (n, V) at the targets, (n, 1), or raise ValueError for a target that does not exist."""
     try:
-        return logits.gather(1, index)
+        return p.gather(1, index)
     except RuntimeError:
-        wrong = index[(index < 0) | (index >= logits.shape[1])]
+        wrong = index[(index < 0) | (index >= p.shape[1])]
         if len(wrong):
-            raise ValueError(f"targets contain {int(wrong[0])}; the vocabulary has {logits.shape[1]} tokens") from None
+            raise ValueError(f"targets contain {int(wrong[0])}; the vocabulary has {p.shape[1]} tokens") from None
         raise
 
 
@@ -101,12 +140,13 @@ def chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str
 @torch.no_grad()
 def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """Return the loss of each target (B, T), zero where it is IGNORED; without gradients."""
-    rows, flat = chunk_rows(weight.shape[0]), hidden.flatten(0, 1)
-    parts = []
-    for h, y in zip(flat.split(rows), targets.flatten().split(rows), strict=True):
-        logits = functional.linear(h, weight).to(precise(hidden.dtype))
-        parts.append(functional.cross_entropy(logits, y, ignore_index=IGNORED, reduction="none"))
-    return torch.cat(parts).view(targets.shape)
+    flat, y = hidden.flatten(0, 1), targets.flatten()
+    found = torch.empty(len(y), dtype=precise(hidden.dtype), device=hidden.device)
+    for rows, logits in logits_in_chunks(flat, weight):
+        counts = y[rows] != IGNORED
+        losses, _ = softmax_losses(logits, torch.where(counts, y[rows], 0), flat[rows], weight)
+        found[rows] = torch.where(counts, losses, 0.0)
+    return found.view(targets.shape)
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:
