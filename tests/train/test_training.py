@@ -177,8 +177,8 @@ def test_what_is_not_finite_stops_before_the_update(what, text_file, tmp_path, m
     run = small_trainer(tmp_path / "run", text_file)
     original, calls = loop.accumulate_gradients, []
 
-    def spoiled(trained, *rest):
-        value = original(trained, *rest)
+    def spoiled(trained, *rest, **options):
+        value = original(trained, *rest, **options)
         calls.append(1)
         if len(calls) == 7:
             if what == "loss":
