@@ -68,7 +68,7 @@ def measure(names: Sequence[str], path: Path, *, quick: bool, console: Console) 
     for name in names:
         require_choice("section", name, SECTIONS)
     chosen = [SECTIONS[name] for name in SECTIONS if name in names or not names]
-    results = load(path) if path.is_file() and names else Results(quick=quick)
+    results = load(path) if path.is_file() else Results(quick=quick)
     torch.set_num_threads(1)
     with Bench({section.name: section.minutes for section in chosen}, quick=quick, console=console) as bench:
         for section in chosen:

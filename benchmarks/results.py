@@ -13,7 +13,7 @@ from benchmarks.section import Section
 from benchmarks.sections import SECTIONS
 from boosted_attention.files import write_json
 from boosted_attention.records import from_json, to_json
-from boosted_attention.validation import require_choice
+from boosted_attention.validation import InputError, require_choice
 
 FORMAT = 1
 
@@ -45,8 +45,15 @@ class Results:
 
 
 def load(path: Path) -> Results:
-    """Read the file, with every field checked."""
-    return decode(json.loads(path.read_text(encoding="utf-8")))
+    """Read the file, with every field checked.
+
+    Raises:
+        InputError: it is not what the sections write now.
+    """
+    try:
+        return decode(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError) as error:
+        raise InputError(f"{path.name} is not what the sections write now ({error}); remove it and measure") from None
 
 
 def decode(data: Mapping[str, Any]) -> Results:

@@ -55,7 +55,7 @@ class Data:
 
 def measure(bench: Bench) -> Data:
     """Encode source code of Python's standard library, which is on every machine."""
-    n_bytes, types, factor = (200_000, 400, 4) if bench.quick else (8_000_000, 16_384, 8)
+    n_bytes, types, factor = (200_000, 400, 4) if bench.quick else (4_000_000, 16_384, 8)
     with tempfile.TemporaryDirectory() as name, cache_in(Path(name) / "cache") as cache:
         folder = Path(name)
         text = stdlib_text(n_bytes)

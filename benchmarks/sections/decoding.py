@@ -26,7 +26,7 @@ from boosted_attention.model.language_model import LanguageModel
 
 FORMS = ("standard", "boosted", "boosted-shared", "twicing")
 TURNS, PREFILL_TURNS = 9, 5
-TOKENS = 8  # that a model decodes in its turn
+TOKENS = 4  # that a model decodes in its turn: few, for they lengthen the context
 ROOM = 1000  # tokens a model may decode beyond its prompt, turns that are repeated included
 MODEL, VECTOR = "standard, context 64", "matrix-vector product"
 COPIES = 4  # caches' worth of weights that take turns, so that each comes from memory

@@ -66,7 +66,7 @@ def made_results(good: bool) -> Results:
     processes = {
         imports.TORCH: 1.0,
         imports.PACKAGE: 1.1 if good else 1.3,
-        imports.MODEL: 1.3,
+        imports.MODEL: 1.12 if good else 1.4,
         imports.HELP: 0.2 if good else 0.9,
     }
     encoding = {data.OURS: 1.0 if good else 2.0, data.RAW[0]: 3.0, data.RAW[1]: 0.95}
