@@ -74,7 +74,7 @@ class Bench:
             candidates: what is timed, by name.
             turns: how many turns.
             until: the share of the section that is done afterwards.
-            clock: "CPU" or "wall" seconds, or a stopwatch that the candidates let run.
+            clock: "CPU" or "wall" seconds, or a stopwatch that the candidates move on.
         """
         from_, read = self.done, clock if isinstance(clock, Stopwatch) else CLOCKS[clock]
         self._show(what, from_)

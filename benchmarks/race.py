@@ -5,8 +5,6 @@ from __future__ import annotations
 import resource
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -52,28 +50,20 @@ def cpu_seconds() -> float:
 
 
 class Stopwatch:
-    """A clock that runs only while a candidate lets it, for candidates that have to prepare something.
+    """A clock that candidates move on themselves, by what they measured elsewhere.
 
     Args:
-        clock: "CPU" or "wall".
+        name: what it counts, "CPU" or "wall" seconds.
     """
 
-    def __init__(self, clock: str = "CPU"):
-        self.name, self.read = clock, CLOCKS[clock]
-        self.total = 0.0
+    def __init__(self, name: str):
+        self.name, self.total = name, 0.0
 
     def __call__(self) -> float:
         return self.total
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Let the clock run inside a block."""
-        started = self.read()
-        yield
-        self.add(self.read() - started)
-
     def add(self, seconds: float) -> None:
-        """Count time that was measured elsewhere."""
+        """Move the clock on."""
         self.total += seconds
 
 

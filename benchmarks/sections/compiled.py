@@ -77,4 +77,4 @@ def show(compilation: Compilation) -> Shown:
     return Shown(text=text + table(["", "time", "compiled", "compiled faster", "verdict"], rows))
 
 
-COMPILED = Section(name="compile", title="Compilation", minutes=4, result=Compilation, measure=measure, show=show)
+COMPILED = Section(name="compile", title="Compilation", minutes=3, result=Compilation, measure=measure, show=show)

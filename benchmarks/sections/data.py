@@ -137,4 +137,4 @@ def show(data: Data) -> Shown:
     return Shown(text=text)
 
 
-DATA = Section(name="data", title="Encoding text", minutes=1.5, result=Data, measure=measure, show=show)
+DATA = Section(name="data", title="Encoding text", minutes=1.2, result=Data, measure=measure, show=show)

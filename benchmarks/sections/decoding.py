@@ -248,5 +248,5 @@ def figure(decoding: Decoding) -> Figure:
 
 
 DECODING = Section(
-    name="decoding", title="Decoding from a cache", minutes=2.5, result=Decoding, measure=measure, show=show
+    name="decoding", title="Decoding from a cache", minutes=2, result=Decoding, measure=measure, show=show
 )

@@ -106,4 +106,4 @@ def show(growth: Growth) -> Shown:
     return Shown(text=text + table(["", "values", "exponent of time", "of FLOPs"], rows), figures=[figure])
 
 
-GROWTH = Section(name="growth", title="Growth", minutes=1.5, result=Growth, measure=measure, show=show)
+GROWTH = Section(name="growth", title="Growth", minutes=0.6, result=Growth, measure=measure, show=show)

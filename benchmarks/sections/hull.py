@@ -76,4 +76,4 @@ def show(hull: Hull) -> Shown:
     return Shown(text=text + table(["", "time", "times NNLS", "largest distance of a point inside"], rows))
 
 
-HULL = Section(name="hull", title="Distance from a hull", minutes=0.5, result=Hull, measure=measure, show=show)
+HULL = Section(name="hull", title="Distance from a hull", minutes=0.1, result=Hull, measure=measure, show=show)

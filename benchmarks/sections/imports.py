@@ -59,4 +59,4 @@ def show(imports: Imports) -> Shown:
     return Shown(text="CPU seconds of new processes.\n\n" + table(["", "time", f"times `{TORCH}`"], rows))
 
 
-IMPORTS = Section(name="imports", title="Imports", minutes=1.5, result=Imports, measure=measure, show=show)
+IMPORTS = Section(name="imports", title="Imports", minutes=0.8, result=Imports, measure=measure, show=show)

@@ -58,4 +58,4 @@ def show(parallel: Parallel) -> Shown:
     return Shown(text=text + table(["", "speed"], rows))
 
 
-PARALLEL = Section(name="parallel", title="Several processes", minutes=2.5, result=Parallel, measure=measure, show=show)
+PARALLEL = Section(name="parallel", title="Several processes", minutes=2.2, result=Parallel, measure=measure, show=show)

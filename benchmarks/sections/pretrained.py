@@ -87,5 +87,5 @@ def show(pretrained: Pretrained) -> Shown:
 
 
 PRETRAINED = Section(
-    name="pretrained", title="Boosted pretrained models", minutes=0.3, result=Pretrained, measure=measure, show=show
+    name="pretrained", title="Boosted pretrained models", minutes=0.2, result=Pretrained, measure=measure, show=show
 )

@@ -223,7 +223,7 @@ def step_rows(at: StepsAt) -> list[list[str]]:
 
 
 def steps_figure(steps: Steps) -> Figure:
-    """Draw the times of all models as multiples of our standard one's."""
+    """Draw the times of all models in every setting."""
     panels = []
     for at in steps.settings:
         for p in DROPOUTS:
@@ -279,4 +279,4 @@ def dropout_figure(steps: Steps) -> Figure:
     return Figure(name="dropout", title="What dropout costs", caption="Dropout 0.1 against 0", panels=[panel])
 
 
-STEPS = Section(name="steps", title="Training steps", minutes=13, result=Steps, measure=measure, show=show)
+STEPS = Section(name="steps", title="Training steps", minutes=15, result=Steps, measure=measure, show=show)
