@@ -9,7 +9,7 @@ help:
 	@echo "make reproduce   the main job: the paper, its controls and its claims, in minutes"
 	@echo "make test        the tests; make test-full: all grids and counts at full size"
 	@echo "make lint        ruff and pyright; make format: ruff's formatter and fixes"
-	@echo "make bench       benchmarks, as ratios measured in one process"
+	@echo "make bench       benchmarks on a quiet machine, and docs/benchmarks.md from what they measured"
 	@echo "make mutants     planted bugs, each with the test that notices it"
 
 install: $(INSTALLED)
@@ -38,12 +38,8 @@ format: $(INSTALLED)
 	$(BIN)/ruff format
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.layers
-	$(BIN)/python -m benchmarks.retrieval
-	$(BIN)/python -m benchmarks.language
-	$(BIN)/python -m benchmarks.hull
-	$(BIN)/python -m benchmarks.pretrained
-	$(BIN)/python -m benchmarks.parallel
+	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m benchmarks
 
 mutants: $(INSTALLED)
 	$(BIN)/python -m mutants

@@ -17,6 +17,26 @@ def test_everyone_has_a_turn_in_every_repeat():
     assert told == [0.25, 0.5, 0.75, 1.0]
 
 
+def test_a_turn_that_does_not_count_is_run_again():
+    class Strict:
+        looks, verdicts, began = 0, [True, False, False, True], 0
+
+        def begin(self):
+            self.began += 1
+
+        def look(self):
+            self.looks += 1
+
+        def counts(self):
+            return self.verdicts.pop(0)
+
+    umpire, ticks = Strict(), iter(range(100))
+    seconds = interleaved({"a": lambda: None, "b": lambda: None}, 2, clock=lambda: next(ticks), umpire=umpire)
+    assert seconds == {"a": [1, 1], "b": [1, 1]}
+    assert (umpire.began, umpire.looks, umpire.verdicts) == (1, 8, [])
+    assert next(ticks) == 16  # two readings for each of eight calls, none while warming up
+
+
 def test_what_slows_a_turn_cancels():
     seconds = {"first": [1.0, 10.0, 2.0], "second": [2.0, 20.0, 5.0]}
     assert ratios_to_first(seconds) == {"first": [1.0, 1.0, 1.0], "second": [2.0, 2.0, 2.5]}

@@ -6,31 +6,76 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from boosted_attention.progress import Progress
 
 
+class Umpire(Protocol):
+    """Whoever decides which turns count."""
+
+    def begin(self) -> None:
+        """Do what has to be done before the first turn."""
+
+    def look(self) -> None:
+        """Look around after a candidate; the time this takes is nobody's."""
+
+    def counts(self) -> bool:
+        """Say at the end of a turn whether it counts; one that does not is run again."""
+        ...
+
+
+class EveryTurnCounts:
+    """The umpire of a machine about which nothing is asked."""
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def look(self) -> None:
+        """Do nothing."""
+
+    def counts(self) -> bool:
+        """Let the turn count."""
+        return True
+
+
 def interleaved(
-    candidates: Mapping[str, Callable[[], object]], repeats: int, progress: Progress = lambda fraction: None
+    candidates: Mapping[str, Callable[[], object]],
+    repeats: int,
+    progress: Progress = lambda fraction: None,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    umpire: Umpire | None = None,
 ) -> dict[str, list[float]]:
     """Seconds of every candidate in every turn; each turn calls all of them once, in an order drawn anew.
 
     Args:
         candidates: what is timed, by name; each is called once beforehand to warm up.
-        repeats: how many turns.
+        repeats: how many turns that count.
         progress: told the fraction of turns that are done.
+        clock: returns seconds, read before and after each candidate.
+        umpire: decides which turns count; every one by default.
     """
+    umpire = umpire or EveryTurnCounts()
     for run in candidates.values():
         run()
     order, draw = list(candidates), random.Random(0)
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
-    for i in range(repeats):
+    umpire.begin()
+    done = 0
+    while done < repeats:
         draw.shuffle(order)
+        turn = {}
         for name in order:
-            started = time.perf_counter()
+            started = clock()
             candidates[name]()
-            seconds[name].append(time.perf_counter() - started)
-        progress((i + 1) / repeats)
+            turn[name] = clock() - started
+            umpire.look()
+        if umpire.counts():
+            for name, taken in turn.items():
+                seconds[name].append(taken)
+            done += 1
+            progress(done / repeats)
     return seconds
 
 

@@ -1,0 +1,81 @@
+"""Parts of the sections that could measure something else than they say."""
+
+import pytest
+import torch
+from rich.console import Console
+
+from benchmarks.bench import Bench
+from benchmarks.ours import Size, random_batch
+from benchmarks.peak import peak_of_step
+from benchmarks.race import Race, Stopwatch, spread
+from benchmarks.sections.decoding import Decoder, EndedError
+from benchmarks.sections.growth import exponent
+from benchmarks.sections.steps import FORMS, droppable
+
+SIZE = Size(d_model=16, n_layers=1, n_heads=2, vocab_size=31)
+
+
+def test_a_decoder_generates_what_generate_does_and_stops_in_between():
+    model = SIZE.config("boosted", 40, 0.0).build()
+    ids, _ = random_batch(SIZE.vocab_size, 2, 5)
+    whole, told = model.generate(ids, 6), []
+    generate = model.generate
+
+    def watched(ids, count, stream):
+        return generate(ids, 6, stream=lambda token: (told.append(token), stream(token)))
+
+    model.generate = watched
+    decoder = Decoder(model, ids)
+    assert not told
+    for total, tokens in ((3, 3), (4, 1), (6, 2)):
+        decoder.advance(tokens)
+        assert len(told) == total
+    assert torch.equal(torch.stack(told, dim=1), whole[:, 5:])
+    with pytest.raises(EndedError):
+        decoder.advance(1)
+    decoder.close()
+
+
+def test_a_decoder_hands_on_what_goes_wrong():
+    model = SIZE.config("standard", 40, 0.0).build()
+    decoder = Decoder(model, torch.full((1, 3), SIZE.vocab_size))
+    with pytest.raises(ValueError, match="vocabulary"):
+        decoder.advance(1)
+    decoder.close()
+
+
+def test_a_decoder_that_was_never_told_to_go_on_can_be_closed():
+    decoder = Decoder(SIZE.config("standard", 40, 0.0).build(), torch.zeros(1, 3, dtype=torch.long))
+    decoder.close()
+    assert not decoder.thread.is_alive()
+
+
+def test_the_exponent_of_a_power_is_its_exponent():
+    assert exponent([1, 2, 8], [3.0, 12.0, 192.0]) == pytest.approx(2.0)
+    assert exponent([1, 2, 4], [5.0, 5.0, 5.0]) == pytest.approx(0.0)
+
+
+def test_layers_that_refuse_dropout_are_left_out():
+    found = droppable(SIZE)
+    assert set(FORMS) <= set(found)
+    assert "equilibrium" not in found
+
+
+def test_the_peak_of_a_plain_step_holds_its_logits():
+    size, rows, length = Size(d_model=8, n_layers=1, n_heads=1, vocab_size=8192), 8, 128
+    logits = 4 * rows * length * size.vocab_size
+    peak = peak_of_step("plain", size.config("standard", length, 0.0), rows)
+    assert 2 * logits < peak < 6 * logits  # logits and their gradient at least
+
+
+def test_quartiles_are_of_ratios_within_a_turn():
+    race = Race(clock="CPU", seconds={"a": [1.0, 10.0, 4.0], "b": [2.0, 20.0, 4.0]})
+    assert race.ratio("b", "a") == spread([2.0, 2.0, 1.0])
+    assert (race.ratio("b", "a").median, race.median("a")) == (2.0, 4.0)
+
+
+def test_a_stopwatch_counts_what_candidates_tell_it():
+    watch = Stopwatch("wall")
+    bench = Bench({"x": 1.0}, quick=True, console=Console(quiet=True))
+    race = bench.race("x", {"a": lambda: watch.add(1.5), "b": lambda: watch.add(3.0)}, 2, until=1.0, clock=watch)
+    assert race == Race(clock="wall", seconds={"a": [1.5, 1.5], "b": [3.0, 3.0]})
