@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from boosted_attention.compat import inside_transform
 
-BLOCK_ELEMENTS = 2**16  # elements of a row that are dropped at a time, a constant of the format
+BLOCK_ELEMENTS = 2**17  # elements of a row that are dropped at a time, a constant of the format
 LEVELS = 2**16  # values of the number that decides an element
 MIXERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # odd numbers whose bits look random
 
