@@ -101,8 +101,8 @@ def window_start(length: int, max_len: int) -> int:
 def for_few_rows(weight: Tensor, n_calls: int) -> Tensor:
     """Return the weight (V, D) of a linear map as it is read fastest when the map is applied to few rows at a time.
 
-    A CPU then waits for the weight to arrive from memory. Stored by columns it arrives in D streams of V numbers instead
-    of V streams of D, nearly three times as fast with D = 256, and copying it takes as long as five applications.
+    A CPU then waits for the weight to arrive from memory. Stored by columns it arrives in D streams of V numbers
+    instead of V streams of D, which with D = 256 takes 0.4 of the time; copying it takes that of three applications.
 
     Args:
         weight: weight of a map with more outputs than inputs.
@@ -151,8 +151,7 @@ def generate(
     written = ids.new_zeros(ids.shape[0], most, dtype=torch.int64)  # (B, T + n), filled up to ``length``
     written[:, :length] = ids
     if mask is not None:
-        shown = mask.new_ones(ids.shape[0], most)
-        shown[:, :length] = mask[:, pads:]
+        mask = torch.cat([mask[:, pads:], mask.new_ones(ids.shape[0], max_new_tokens)], dim=1)  # (B, T + n)
     was_training = model.training
     model.eval()
     try:
@@ -164,7 +163,7 @@ def generate(
             if use_cache and start != cached_from:
                 cache, cached_from, filled = KVCache(max_len=min(config.max_len, most - start)), start, start
             first = filled if use_cache else start
-            hidden = model.hidden(written[:, first:length], None if mask is None else shown[:, start:length], cache)
+            hidden = model.hidden(written[:, first:length], None if mask is None else mask[:, start:length], cache)
             filled = length
             token = sampling.choose(functional.linear(hidden[:, -1], projection), generator)  # (B,)
             if stop is not None:
