@@ -161,7 +161,8 @@ def generate(
         while length < most:
             start = window_start(length, config.max_len)
             if use_cache and start != cached_from:
-                cache, cached_from, filled = KVCache(max_len=min(config.max_len, most - start)), start, start
+                needed = min(config.max_len, most - 1 - start)  # the last token is never read
+                cache, cached_from, filled = KVCache(max_len=needed), start, start
             first = filled if use_cache else start
             hidden = model.hidden(written[:, first:length], None if mask is None else mask[:, start:length], cache)
             filled = length

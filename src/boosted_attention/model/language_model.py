@@ -82,12 +82,9 @@ class LanguageModel(nn.Module):
         return self.norm(h)
 
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> Angles | Tensor:
-        """Return the angles of the positions where all layers have the same, else the positions."""
-        options = [cast("Block", block).attention.config for block in self.layers]
-        head_dim, theta = options[0].d_head, options[0].rope_theta
-        if any((o.d_head, o.rope_theta) != (head_dim, theta) for o in options) or theta is None:
-            return positions
-        return rotary_angles(positions, head_dim, theta, dtype)
+        """Return the angles of the positions where the heads of all layers are alike, else the positions."""
+        widths = {cast("Block", block).attention.config.d_head for block in self.layers}
+        return positions if len(widths) > 1 else rotary_angles(positions, widths.pop(), self.config.rope_theta, dtype)
 
     def _embed(self, ids: Tensor) -> Tensor:
         try:
