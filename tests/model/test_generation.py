@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from boosted_attention import LanguageModelConfig, list_attention
+from boosted_attention import KVCache, LanguageModelConfig, list_attention
 from boosted_attention.attention.checks import CHECK_OPTIONS
-from boosted_attention.model.generation import Sampling, window_start
+from boosted_attention.model import generation
+from boosted_attention.model.generation import COPY_PAYS, Sampling, for_few_rows, window_start
 
 VOCAB = 37
 
@@ -100,6 +101,31 @@ def test_filters_keep_the_likeliest():
 def test_the_window_drops_its_older_half():
     assert [window_start(n, 16) for n in (1, 16, 17, 24, 25, 32, 33)] == [0, 0, 8, 8, 16, 16, 24]
     assert window_start(5, 1) == 4
+
+
+@pytest.mark.parametrize(("new_tokens", "lengths"), [(4, [8]), (12, [16]), (21, [16, 16, 9])])
+def test_the_cache_is_no_longer_than_needed(new_tokens, lengths, monkeypatch):
+    """It holds prompt and new tokens but the last, up to the model's length; each further window has its own."""
+    made = []
+    monkeypatch.setattr(generation, "KVCache", lambda max_len: made.append(max_len) or KVCache(max_len=max_len))
+    trained_alike("boosted").generate(torch.randint(VOCAB, (2, 5)), new_tokens)
+    assert made == lengths
+
+
+@pytest.mark.parametrize("options", [{}, {"tie_weights": False}])
+def test_a_projection_stored_by_columns_chooses_the_same_tokens(options, monkeypatch):
+    model, ids = trained_alike("standard", **options), torch.randint(VOCAB, (2, 5))
+    by_columns = for_few_rows(model.projection, COPY_PAYS)
+    assert torch.equal(by_columns, model.projection)
+    assert by_columns.stride() == (1, VOCAB)
+    copied = model.generate(ids, COPY_PAYS)
+    monkeypatch.setattr(generation, "for_few_rows", lambda weight, n_calls: weight)
+    assert torch.equal(model.generate(ids, COPY_PAYS), copied)
+
+
+def test_few_tokens_do_without_a_copy_of_the_projection():
+    weight = torch.randn(VOCAB, 16)
+    assert for_few_rows(weight, COPY_PAYS - 1) is weight
 
 
 def test_generation_leaves_the_mode_as_it_was():

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from boosted_attention import LanguageModel, LanguageModelConfig, capture, list_attention
+from boosted_attention import LanguageModel, LanguageModelConfig, capture, list_attention, padding_mask
 from boosted_attention.attention.checks import CHECK_OPTIONS
 from boosted_attention.attention.dropout import Dropout
 
@@ -48,6 +48,21 @@ def test_left_padding_changes_nothing_for_real_tokens(name, positions):
     padded = torch.cat([torch.randint(61, (1, 5)), ids], dim=1)
     mask = torch.tensor([[0] * 5 + [1] * 7])
     torch.testing.assert_close(model(padded, mask)[:, 5:], alone, rtol=0, atol=1e-10)
+
+
+WIDER_HEADS = {"boosted_layers": "0", "attention_options": {"head_dim": 6, "space": "output"}}
+
+
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in list_attention()), ("boosted", WIDER_HEADS)])
+def test_layers_are_given_the_masks_and_angles_that_they_would_make(name, options):
+    """Also where the heads of one layer are wider, so that angles cannot be shared."""
+    model, ids = small(name, positions="rotary", **options), torch.randint(61, (2, 9))
+    mask = torch.tensor([[0] * 3 + [1] * 6, [1] * 9])
+    positions = (mask.cumsum(dim=1) - 1).clamp_min(0)
+    h = model.embed(ids)
+    for layer in model.layers:
+        h = layer(h, mask=padding_mask(mask), positions=positions)
+    assert torch.equal(model.hidden(ids, mask), model.norm(h))
 
 
 @pytest.mark.parametrize("name", list_attention())

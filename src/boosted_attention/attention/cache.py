@@ -44,7 +44,7 @@ class LayerCache:
         held = self.slots.get(slot) if self.length else None
         if self.length and held is None:
             raise ValueError(f"cache has slots {sorted(self.slots)}, no {slot}: it was filled by another layer")
-        if held is not None and (describe(held) != describe(new)):
+        if held is not None and kind(held) != kind(new):
             raise ValueError(f"cache slot {slot} holds {describe(held)}, which {describe(new)} cannot continue")
         if self.max_len is None:
             whole = new if held is None else torch.cat([held[:, :, : self.length], new], dim=2)
@@ -84,10 +84,16 @@ class LayerCache:
         self.slots = {slot: held.index_select(0, index.to(held.device)) for slot, held in self.slots.items()}
 
 
-def describe(t: Tensor) -> str:
-    """Describe a slot by everything but its length."""
+def kind(t: Tensor) -> tuple[int, int, int, torch.dtype]:
+    """Return everything of a slot but its length."""
     batch, n_heads, _, d = t.shape
-    return f"batch {batch}, {n_heads} heads of {d}, {t.dtype}"
+    return batch, n_heads, d, t.dtype
+
+
+def describe(t: Tensor) -> str:
+    """Describe a slot in words."""
+    batch, n_heads, d, dtype = kind(t)
+    return f"batch {batch}, {n_heads} heads of {d}, {dtype}"
 
 
 class KVCache:

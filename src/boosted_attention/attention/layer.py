@@ -23,9 +23,10 @@ from boosted_attention.attention.learner import (
     own_options,
     resolve,
 )
-from boosted_attention.attention.masks import build_mask
+from boosted_attention.attention.masks import Mask, build_mask
 from boosted_attention.attention.options import LAYER_DEFAULTS, LayerOptions, layer_options
 from boosted_attention.attention.residuals import RESIDUALS
+from boosted_attention.attention.rotary import Angles, rotary_angles
 from boosted_attention.attention.trace import LayerTrace, Traced
 from boosted_attention.documentation import Option, with_arguments
 from boosted_attention.validation import InputError, require
@@ -124,9 +125,9 @@ class AttentionLayer(Traced):
         x: Tensor,
         *,
         memory: CrossMemory | None = None,
-        mask: Tensor | None = None,
+        mask: Tensor | Mask | None = None,
         is_causal: bool = False,
-        positions: Tensor | None = None,
+        positions: Tensor | Angles | None = None,
         cache: KVCache | LayerCache | None = None,
         trace: LayerTrace | None = None,
     ) -> Tensor:
@@ -137,9 +138,11 @@ class AttentionLayer(Traced):
             memory: what cross-attention reads, a tensor (B, S, d_model) or a (key, value) pair. Every round's keys and
                 values come from it; only the query becomes the residual.
             mask: bool (True = may attend) or additive, (T, S) or (B, H, T, S), any size may be 1. S counts what the
-                cache holds. A query that sees nothing contributes zero before the output projection.
+                cache holds. A query that sees nothing contributes zero before the output projection. Layers of one
+                model may share what ``build_mask`` made of mask and causality.
             is_causal: position t sees positions up to t. Joined with ``mask``; required with ``cache``.
             positions: integer positions (T,) or (B, T) for rotary embedding; default: counting on from the cache.
+                Layers of one model may share what ``rotary_angles`` made of them.
             cache: a KVCache (its slots for ``layer_index`` are used) or a LayerCache, extended by this call.
             trace: filled with what every round did.
 
@@ -156,8 +159,12 @@ class AttentionLayer(Traced):
             require(is_causal, "cache: only a causal layer can decode step by step; pass is_causal=True")
             layer_cache.admit((id(self), self.disabled), batch, n_queries)
             past = layer_cache.length
-        positions = self._positions(x, positions, past)
-        mask_form = build_mask(mask, is_causal, batch, self.config.n_heads, n_queries, past + n_keys, x.device)
+        angles = self._angles(x, positions, past)
+        mask_form = (
+            mask
+            if isinstance(mask, Mask)
+            else build_mask(mask, is_causal, batch, self.config.n_heads, n_queries, past + n_keys, x.device)
+        )
 
         trace = self.trace if trace is None else trace
         active = [m for m in range(self.n_rounds) if m not in self.disabled]
@@ -170,7 +177,7 @@ class AttentionLayer(Traced):
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal shared_kv
             round_trace = None if trace is None else trace.rounds[active.index(m)]
-            call = RoundCall(m, kernel, mask_form, dropout, positions, layer_cache, round_trace)
+            call = RoundCall(m, kernel, mask_form, dropout, angles, layer_cache, round_trace)
             kv = None if self.config.reads_own_kv(m) else shared_kv
             reads = source or ((x, x) if self.config.kv_source == "input" else (z, z))
             estimate, kv = self.rounds[m](z, kv, reads, call)
@@ -212,20 +219,23 @@ class AttentionLayer(Traced):
             raise InputError(f"memory has shapes {shapes}; expected {expected} for this x")
         return source, source[0].shape[1]
 
-    def _positions(self, x: Tensor, positions: Tensor | None, past: int) -> Tensor | None:
+    def _angles(self, x: Tensor, positions: Tensor | Angles | None, past: int) -> Angles | None:
+        """Return the angles of the positions; None without rotary embedding."""
         batch, length = x.shape[:2]
         if self.config.rope_theta is None:
             require(positions is None, "positions: the layer was built without rope_theta and would ignore them")
             return None
+        if isinstance(positions, Angles):
+            return positions
         if positions is None:
-            return torch.arange(past, past + length, device=x.device)
+            positions = torch.arange(past, past + length, device=x.device)
         integral = not positions.is_floating_point() and positions.dtype != torch.bool
         if not integral or positions.shape not in ((length,), (1, length), (batch, length)):
             raise InputError(
                 f"positions has shape {tuple(positions.shape)} and dtype {positions.dtype}; "
                 f"expected integers of shape ({length},) or ({batch}, {length})"
             )
-        return positions
+        return rotary_angles(positions, self.config.d_head, self.config.rope_theta, x.dtype)
 
     def extra_repr(self) -> str:
         c = self.config

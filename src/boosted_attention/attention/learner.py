@@ -24,13 +24,12 @@ from boosted_attention.attention.kernels import Kernel, Map
 from boosted_attention.attention.masks import Mask
 from boosted_attention.attention.options import OPTION_NAMES, LayerOptions
 from boosted_attention.attention.qk_norm import HeadNorm
-from boosted_attention.attention.rotary import rotary_angles, rotate
+from boosted_attention.attention.rotary import Angles, rotate
 from boosted_attention.attention.trace import RoundTrace
 from boosted_attention.documentation import Option, argument_texts, documented
 from boosted_attention.validation import nearest, require, require_choice
 
 KeyValue = tuple[Tensor, Tensor]
-Angles = tuple[Tensor, Tensor]  # (cos, sin)
 
 LEARNED_SCALE_START = 2.0  # inverse temperature at which the paper's retrieval task starts
 
@@ -38,13 +37,13 @@ LEARNED_SCALE_START = 2.0  # inverse temperature at which the paper's retrieval 
 @documented
 @dataclass
 class RoundCall:
-    """What one round of one forward call may use: kernel, mask, dropout, positions, cache and trace."""
+    """What one round of one forward call may use: kernel, mask, dropout, angles, cache and trace."""
 
     index: int  # Index of the round, from 0.
     kernel: Kernel  # Kernel that computes the attention.
     mask: Mask  # Mask of the scores, broadcast to (B, H, T, S).
     dropout: float  # Dropout probability of the attention weights; 0 outside of training.
-    positions: Tensor | None = None  # Positions of the queries, (T,) or (B, T), with rotary embedding only.
+    angles: Angles | None = None  # Angles of the positions, with rotary embedding only.
     cache: LayerCache | None = None  # Cache of the layer's past keys and values; None without one.
     trace: RoundTrace | None = None  # Trace that the round writes into; None without one.
 
@@ -93,7 +92,6 @@ class SoftmaxLearner(nn.Module):
         self.d_head = options.d_head
         self.n_heads = options.n_heads
         self.n_kv_heads = options.kv_heads[index]
-        self.rope_theta = options.rope_theta
         q, k, v = self.projection_widths()
         d, kdim, vdim = options.d_model, options.kdim or options.d_model, options.vdim or options.d_model
         self.split_sizes = (q, k, v)
@@ -158,17 +156,16 @@ class SoftmaxLearner(nn.Module):
             z: the round's input (B, T, D).
             kv: another round's keys and values, each (B, H_kv, S, dh); None projects them from ``source``.
             source: (key, value), each (B, S, D): where keys and values come from.
-            call: kernel, mask, positions, cache and trace of this call.
+            call: kernel, mask, angles, cache and trace of this call.
 
         Returns:
             The round's output (B, T, D), and the keys and values it read, for rounds that share them.
         """
-        angles = self.rotary(call.positions, z.dtype)
         if kv is None:
-            q, k, v = self.project(z, *source, angles)
+            q, k, v = self.project(z, *source, call.angles)
             kv = call.remember("k", k), call.remember("v", v)
         else:
-            q = self.project_query(z, angles)
+            q = self.project_query(z, call.angles)
         if call.trace is not None:
             call.trace.k, call.trace.v = kv
         y = self.attend(z, q, *kv, call)  # (B, T, H*dh)
@@ -215,12 +212,6 @@ class SoftmaxLearner(nn.Module):
     def query_weight(self) -> Tensor:
         """Return W_Q, (H*dh, D)."""
         return self.rows("q")[0]
-
-    def rotary(self, positions: Tensor | None, dtype: torch.dtype) -> Angles | None:
-        """Return cos and sin of the positions' angles, or None without rotary embedding."""
-        if self.rope_theta is None or positions is None:
-            return None
-        return rotary_angles(positions, self.d_head, self.rope_theta, dtype)
 
     def _affine(self, part: str, t: Tensor) -> Tensor:
         return functional.linear(t, *self.rows(part))

@@ -3,22 +3,36 @@
 Reference: Su et al., "RoFormer", 2021. The pairing is (i, i + d_h/2), as in the Llama family.
 """
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 
-def rotary_angles(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return cos and sin for integer ``positions`` (T,) or (B, T), each (B or 1, 1, T, head_dim)."""
+class Angles(NamedTuple):
+    """How far each position is turned, as factors of a vector and of the vector with its halves exchanged."""
+
+    cos: Tensor  # (B or 1, 1, T, head_dim)
+    sin: Tensor  # (B or 1, 1, T, head_dim), negative in the first half
+
+    def unsqueeze(self, dim: int) -> Angles:
+        """Return the angles with a further dimension of size 1."""
+        return Angles(self.cos.unsqueeze(dim), self.sin.unsqueeze(dim))
+
+
+def rotary_angles(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> Angles:
+    """Return the angles of integer ``positions`` (T,) or (B, T) in float32 or better, for heads of ``head_dim``."""
     work = torch.promote_types(dtype, torch.float32)
     exponent = torch.arange(0, head_dim, 2, device=positions.device, dtype=work) / head_dim  # (dh/2,)
     angles = positions.to(work)[..., None] * theta**-exponent  # (B, T, dh/2)
-    angles = torch.cat([angles, angles], dim=-1)
-    angles = (angles if angles.ndim == 3 else angles[None])[:, None]  # (B, 1, T, dh)
-    return angles.cos(), angles.sin()
+    angles = (angles if angles.ndim == 3 else angles[None])[:, None]  # (B, 1, T, dh/2)
+    cos, sin = angles.cos(), angles.sin()
+    return Angles(torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1))
 
 
-def rotate(t: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+def rotate(t: Tensor, angles: Angles) -> Tensor:
     """Turn the last dimension of t by the given angles, in float32 or better."""
-    cos, sin = angles
-    first, second = t.chunk(2, dim=-1)
-    return (t * cos + torch.cat([-second, first], dim=-1) * sin).to(t.dtype)
+    exchanged = t.roll(t.shape[-1] // 2, dims=-1)
+    return torch.addcmul(t * angles.cos, exchanged, angles.sin).to(t.dtype)

@@ -13,10 +13,13 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.model.tokens import require_tokens
 from boosted_attention.validation import is_count, is_number, require
+
+COPY_PAYS = 8  # applications of a linear map that make up for copying its weight
 
 
 class CachedModel(Protocol):
@@ -95,6 +98,21 @@ def window_start(length: int, max_len: int) -> int:
     return 0 if length <= max_len else half * -(-(length - max_len) // half)
 
 
+def for_few_rows(weight: Tensor, n_calls: int) -> Tensor:
+    """Return the weight (V, D) of a linear map as it is read fastest when the map is applied to few rows at a time.
+
+    A CPU then waits for the weight to arrive from memory. Stored by columns it arrives in D streams of V numbers
+    instead of V streams of D, which with D = 256 takes 0.4 of the time; copying it takes that of three applications.
+
+    Args:
+        weight: weight of a map with more outputs than inputs.
+        n_calls: number of times that it is applied.
+    """
+    if weight.device.type != "cpu" or n_calls < COPY_PAYS:
+        return weight
+    return weight.t().contiguous().t()
+
+
 @torch.no_grad()
 def generate(
     model: CachedModel,
@@ -129,32 +147,35 @@ def generate(
     else:
         pads = 0
     dropped, ids = ids[:, :pads], ids[:, pads:]
-    mask = None if mask is None else mask[:, pads:]
+    length, most = ids.shape[1], ids.shape[1] + max_new_tokens
+    written = ids.new_zeros(ids.shape[0], most, dtype=torch.int64)  # (B, T + n), filled up to ``length``
+    written[:, :length] = ids
+    if mask is not None:
+        mask = torch.cat([mask[:, pads:], mask.new_ones(ids.shape[0], max_new_tokens)], dim=1)  # (B, T + n)
     was_training = model.training
     model.eval()
     try:
+        projection = for_few_rows(model.projection, max_new_tokens)
         generator, cache, cached_from, filled = sampling.generator(ids.device), None, -1, 0
         done = torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
-        for _ in range(max_new_tokens):
-            start = window_start(ids.shape[1], config.max_len)
-            if use_cache and (cache is None or start != cached_from):
-                cache, cached_from, filled = KVCache(max_len=config.max_len), start, start
+        while length < most:
+            start = window_start(length, config.max_len)
+            if use_cache and start != cached_from:
+                needed = min(config.max_len, most - 1 - start)  # the last token is never read
+                cache, cached_from, filled = KVCache(max_len=needed), start, start
             first = filled if use_cache else start
-            shown = None if mask is None else mask[:, start:]
-            hidden = model.hidden(ids[:, first:], shown, cache)[:, -1:]
-            filled = ids.shape[1]
-            logits = torch.nn.functional.linear(hidden, model.projection)[:, 0]  # (B, V)
-            token = sampling.choose(logits, generator)
+            hidden = model.hidden(written[:, first:length], None if mask is None else mask[:, start:length], cache)
+            filled = length
+            token = sampling.choose(functional.linear(hidden[:, -1], projection), generator)  # (B,)
             if stop is not None:
                 token = torch.where(done, stop, token)
                 done |= token == stop
-            ids = torch.cat([ids, token[:, None]], dim=1)
-            if mask is not None:
-                mask = torch.cat([mask, mask.new_ones(mask.shape[0], 1)], dim=1)
+            written[:, length] = token
+            length += 1
             if stream is not None:
                 stream(token)
             if stop is not None and bool(done.all()):
                 break
-        return torch.cat([dropped, ids], dim=1)
+        return torch.cat([dropped, written[:, :length]], dim=1)
     finally:
         model.train(was_training)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.attention.dropout import Dropout
-from boosted_attention.attention.masks import padding_mask
+from boosted_attention.attention.masks import build_mask, padding_mask
+from boosted_attention.attention.rotary import Angles, rotary_angles
 from boosted_attention.model.blocks import NORM_CLASSES, Block
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.generation import Sampling, generate
@@ -70,16 +71,23 @@ class LanguageModel(nn.Module):
         past = 0 if cache is None else cache.length
         positions = self._check(ids, attention_mask, past)
         h = self._embed(ids)  # (B, T, D)
-        mask = None if attention_mask is None else padding_mask(attention_mask)  # (B, 1, 1, S)
+        padding = None if attention_mask is None else padding_mask(attention_mask)  # (B, 1, 1, S)
+        (batch, length), heads = ids.shape, self.config.n_heads
+        mask = build_mask(padding, True, batch, heads, length, past + length, ids.device)  # once for all layers
         call: dict[str, Any] = {"cache": cache, "mask": mask}
         if self.positions is not None:
             h = h + self.positions(positions)
         else:
-            call["positions"] = positions
+            call["positions"] = self._angles(positions, h.dtype)
         h = self.dropout(h)
         for layer in self.layers:
             h = layer(h, **call)
         return self.norm(h)
+
+    def _angles(self, positions: Tensor, dtype: torch.dtype) -> Angles | Tensor:
+        """Return the angles of the positions where the heads of all layers are alike, else the positions."""
+        widths = {cast("Block", block).attention.config.d_head for block in self.layers}
+        return positions if len(widths) > 1 else rotary_angles(positions, widths.pop(), self.config.rope_theta, dtype)
 
     def _embed(self, ids: Tensor) -> Tensor:
         try:

@@ -27,14 +27,7 @@ from torch.nn import functional
 from boosted_attention.attention.catalog import register_layer
 from boosted_attention.attention.kernels import explicit, repeat_heads
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import (
-    Angles,
-    RoundCall,
-    SoftmaxLearner,
-    merge_heads,
-    register_learner,
-    split_heads,
-)
+from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, register_learner, split_heads
 from boosted_attention.attention.learners.hopfield import (
     iterate,
     iterated_flops,
@@ -43,7 +36,7 @@ from boosted_attention.attention.learners.hopfield import (
 )
 from boosted_attention.attention.options import LayerOptions
 from boosted_attention.attention.precision import full_precision
-from boosted_attention.attention.rotary import rotate
+from boosted_attention.attention.rotary import Angles, rotate
 from boosted_attention.validation import is_count, require
 
 
@@ -73,13 +66,11 @@ class EquilibriumLearner(SoftmaxLearner):
         return iterated_flops(self, n_keys, self.max_steps + 1)
 
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
-        angles = self.rotary(call.positions, z.dtype)
-
         def asking(state: Tensor) -> Tensor:
             return state + z if self.inject else state  # (B, T, D): what is projected to the query
 
         def step(state: Tensor) -> Tensor:
-            return merge_heads(call.attention(self.project_query(asking(state), angles), k, v, self.scale))
+            return merge_heads(call.attention(self.project_query(asking(state), call.angles), k, v, self.scale))
 
         with torch.no_grad():
             first = merge_heads(call.attention(q, k, v, self.scale))
@@ -88,13 +79,13 @@ class EquilibriumLearner(SoftmaxLearner):
         rest = rest.detach()  # from forward-mode tangents too
         call.note(steps=steps + 1, converged=converged)
 
-        at_rest = self.project_query(asking(rest), angles)
+        at_rest = self.project_query(asking(rest), call.angles)
         value = merge_heads(call.attention(at_rest, k, v, self.scale))  # f(z*), differentiable in x and the weights
         if not torch.is_grad_enabled():
             return value
         with full_precision(z.device):  # torch.linalg has no half precision
             dtype = torch.promote_types(value.dtype, torch.float32)
-            query_map = self.query_map(asking(rest), angles, dtype)
+            query_map = self.query_map(asking(rest), call.angles, dtype)
             implicit = self.solve(value - rest, at_rest, k, v, query_map, call).to(value.dtype)
         return value.detach() + (implicit - implicit.detach())  # the value of f(z*) with the gradient of z*
 
@@ -134,8 +125,7 @@ class EquilibriumLearner(SoftmaxLearner):
         if self.log_beta is not None:
             q_map = q_map * self.log_beta.exp()
         if angles is not None:
-            cos, sin = angles
-            q_map = rotate(q_map, (cos[..., None, :], sin[..., None, :]))  # (B, H, T, D, dh)
+            q_map = rotate(q_map, angles.unsqueeze(-2))  # (B, H, T, D, dh)
         return q_map.transpose(-2, -1)
 
 

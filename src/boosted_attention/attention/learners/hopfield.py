@@ -92,10 +92,8 @@ class HopfieldLearner(SoftmaxLearner):
         return iterated_flops(self, n_keys, self.n_steps)
 
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
-        angles = self.rotary(call.positions, z.dtype)
-
         def step(state: Tensor) -> Tensor:
-            return merge_heads(call.attention(self.project_query(state, angles), k, v, self.scale))
+            return merge_heads(call.attention(self.project_query(state, call.angles), k, v, self.scale))
 
         first = merge_heads(call.attention(q, k, v, self.scale))
         state, steps, converged = iterate(step, first, self.n_steps - 1, self.tol)
