@@ -6,7 +6,7 @@ import torch
 from boosted_attention import KVCache, LanguageModelConfig, list_attention
 from boosted_attention.attention.checks import CHECK_OPTIONS
 from boosted_attention.model import generation
-from boosted_attention.model.generation import COPY_PAYS, Sampling, for_few_rows, window_start
+from boosted_attention.model.generation import COPY_PAYS, Sampling, stored_for_few_rows, window_start
 
 VOCAB = 37
 
@@ -113,19 +113,26 @@ def test_the_cache_is_no_longer_than_needed(new_tokens, lengths, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{}, {"tie_weights": False}])
-def test_a_projection_stored_by_columns_chooses_the_same_tokens(options, monkeypatch):
-    model, ids = trained_alike("standard", **options), torch.randint(VOCAB, (2, 5))
-    by_columns = for_few_rows(model.projection, COPY_PAYS)
-    assert torch.equal(by_columns, model.projection)
-    assert by_columns.stride() == (1, VOCAB)
+def test_weights_stored_by_columns_choose_the_same_tokens(options, monkeypatch):
+    model, ids = trained_alike("boosted", **options), torch.randint(VOCAB, (2, 5))
+    before = {name: (p.data_ptr(), p.stride()) for name, p in model.named_parameters()}
+    with stored_for_few_rows(model, COPY_PAYS) as projection:
+        assert torch.equal(projection, model.projection)
+        assert projection.stride() == (1, VOCAB)
+        assert model.layers[0].attention.rounds[1].qkv.weight.stride() == (1, 48)
+        assert model.layers[0].ffn.down.weight.stride() == (64, 1)  # more inputs than outputs
+        assert model.embed.weight.stride() == (16, 1)
     copied = model.generate(ids, COPY_PAYS)
-    monkeypatch.setattr(generation, "for_few_rows", lambda weight, n_calls: weight)
+    assert {name: (p.data_ptr(), p.stride()) for name, p in model.named_parameters()} == before
+    monkeypatch.setattr(generation, "by_columns", lambda weight: weight)
     assert torch.equal(model.generate(ids, COPY_PAYS), copied)
 
 
-def test_few_tokens_do_without_a_copy_of_the_projection():
-    weight = torch.randn(VOCAB, 16)
-    assert for_few_rows(weight, COPY_PAYS - 1) is weight
+def test_few_tokens_do_without_a_copy_of_the_weights():
+    model = trained_alike("standard")
+    with stored_for_few_rows(model, COPY_PAYS - 1) as projection:
+        assert projection is model.projection
+        assert model.layers[0].ffn.up.weight.stride() == (16, 1)
 
 
 def test_generation_leaves_the_mode_as_it_was():
