@@ -112,7 +112,7 @@ class Reporter(Unwatched):
         self.progress(row.step / self.total)
 
 
-@work("language.train", schema=2)  # 2: initial weights are functions of seed, name and shape
+@work("language.train", schema=3)  # 2: weights start as functions of seed, name and shape; 3: dropout by rows
 def train(context: Context, *, model: Config, training: Config, data: Config) -> Config:
     """Train a model and test its best checkpoint. A killed trial goes on from its last checkpoint."""
     return to_json(train_model(context, model, training, data))
@@ -161,7 +161,7 @@ def train_model(context: Context, model: Config, training: Config, data: Config)
     )
 
 
-@work("language.sweep")
+@work("language.sweep", schema=2)  # 2: dropout by rows
 def sweep_point(context: Context, *, model: Config, training: Config, data: Config) -> Config:
     """Train at one learning rate; a training that diverges is a result too."""
     tokens = prepare(data_config(data, context.settings), LanguageModelConfig.from_dict(model).vocab_size)
@@ -194,7 +194,7 @@ def start_anew_with_another_torch(place: Path) -> None:
     write_json(stamp, now)
 
 
-@work("language.train-time-matched", schema=2)
+@work("language.train-time-matched", schema=3)
 def train_time_matched(context: Context, *, model: Config, training: Config, data: Config) -> Config:
     """Train the standard model whose measured step time is nearest to that of an earlier timing trial's first model.
 
@@ -210,7 +210,7 @@ def train_time_matched(context: Context, *, model: Config, training: Config, dat
     return to_json(TimeMatched(measured=nearest, trained=trained))
 
 
-@work("language.train-selected", schema=2)
+@work("language.train-selected", schema=3)
 def train_selected(context: Context, *, choose: str, model: Config, training: Config, data: Config) -> Config:
     """Train with half of the layers boosted: those whose corrections matter most, or as many others at random."""
     found = from_json(Importance, context.earlier[0].result)
@@ -236,7 +236,7 @@ def measure_importance(context: Context, *, model: Config, sequences: int) -> Co
     return to_json(importance(trained.module, rows, progress=context.progress))
 
 
-@work("language.analyse", schema=2)
+@work("language.analyse", schema=3)
 def analyse_models(
     context: Context, *, model: Config, against: Config, sequences: int, pairs: int, with_explorer: bool
 ) -> Config:
