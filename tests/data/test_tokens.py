@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from boosted_attention.data import tokens
 from boosted_attention.data.batches import Batches, batch_hash
 from boosted_attention.data.tokens import DataConfig, prepare
 from tests.text import sample_text
@@ -35,15 +36,28 @@ def test_the_files_hold_the_text(source):
     data = data_of(source)
     assert data.manifest["tokenizer"]["vocab_size"] == 400
     decoded = {}
-    for split, tokens in data.splits.items():
-        assert tokens.dtype == np.uint16
+    for split, array in data.splits.items():
+        assert array.dtype == np.uint16
         about = data.manifest["splits"][split]
-        assert about["tokens"] == len(tokens)
-        ids = tokens.tolist()
+        assert about["tokens"] == len(array)
+        ids = array.tolist()
         assert ids[-1] == data.tokenizer.end_of_text
         decoded[split] = data.tokenizer.decode(ids[:-1])
         assert about["bytes"] == len(decoded[split].encode())
     assert "".join(decoded[split] for split in ("train", "validation", "test")) == source.read_text()
+
+
+def test_groups_encoded_at_the_same_time_are_written_in_order(tmp_path, monkeypatch):
+    """Documents of very different lengths, so that later groups are ready before earlier ones."""
+    texts = [sample_text(n, seed=n) for n in (3000, 1, 2000, 5, 700, 2, 1500, 30, 900, 1)]
+    rows = (json.dumps({"text": text}) for text in texts)
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows if split == "train" else ['{"text": "held out"}']))
+    monkeypatch.setattr(tokens, "GROUP_CHARACTERS", 10)
+    data = data_of(tmp_path, tokenizer="bytes")
+    ends = np.flatnonzero(data.splits["train"] == data.tokenizer.end_of_text)
+    documents = np.split(data.splits["train"], ends + 1)[:-1]
+    assert [data.tokenizer.decode(document[:-1].tolist()) for document in documents] == texts
 
 
 def test_they_are_made_once_and_again_when_the_source_changes(source, monkeypatch):

@@ -14,9 +14,10 @@ import json
 import os
 import re
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ from boosted_attention.files import file_sha256
 from boosted_attention.validation import InputError, require
 
 FORMAT = 1
-BATCH = 16  # blocks encoded at once
+GROUP_CHARACTERS = 2**19  # encoded at once, at least
+GROUPS_AHEAD = 2  # encoded at the same time: while ids of one are copied, the other keeps the cores busy
 HASHED_ON_OPENING = 2**30  # bytes; larger files are checked by their size alone
 
 Report = Callable[[str, float], None]  # (what is being done, how far)
@@ -161,13 +163,10 @@ def write_split(corpus: Corpus, split: str, tokenizer: Tokenizer, folder: Path, 
     size, digest = max(corpus.stored_bytes(split), 1), hashlib.sha256()
     tokens = n_bytes = characters = documents = 0
     with (folder / f"{split}.bin").open("wb") as file:
-        for blocks in grouped(corpus.blocks(split)):
-            for block, ids in zip(blocks, tokenizer.encode_batch([b.text for b in blocks]), strict=True):
-                if block.ends_document and tokenizer.end_of_text is not None:
-                    ids.append(tokenizer.end_of_text)
-                data = np.asarray(ids, dtype=dtype).tobytes()
-                digest.update(data)
-                file.write(data)
+        for blocks, encoded in encode_groups(corpus.blocks(split), tokenizer, dtype):
+            for block, ids in zip(blocks, encoded, strict=True):
+                digest.update(ids.data)
+                file.write(ids.data)
                 tokens += len(ids)
                 n_bytes += len(block.text.encode())
                 characters += len(block.text)
@@ -185,8 +184,38 @@ def write_split(corpus: Corpus, split: str, tokenizer: Tokenizer, folder: Path, 
     }
 
 
+def encode_groups(
+    blocks: Iterator[TextBlock], tokenizer: Tokenizer, dtype: np.dtype
+) -> Iterator[tuple[list[TextBlock], list[np.ndarray]]]:
+    """Yield groups of blocks, in order, with the token ids (N,) of each block; the next ones are encoded meanwhile."""
+
+    def encode(group: list[TextBlock]) -> tuple[list[TextBlock], list[np.ndarray]]:
+        encoded = tokenizer.encode_batch([block.text for block in group])
+        for block, ids in zip(group, encoded, strict=True):
+            if block.ends_document and tokenizer.end_of_text is not None:
+                ids.append(tokenizer.end_of_text)
+        return group, [np.asarray(ids, dtype=dtype) for ids in encoded]
+
+    with ThreadPoolExecutor(GROUPS_AHEAD) as threads:
+        begun = deque()
+        for group in grouped(blocks):
+            begun.append(threads.submit(encode, group))
+            if len(begun) > GROUPS_AHEAD:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+
+
 def grouped(blocks: Iterator[TextBlock]) -> Iterator[list[TextBlock]]:
-    while group := list(islice(blocks, BATCH)):
+    """Yield lists of blocks with GROUP_CHARACTERS or more, save the last one."""
+    group, characters = [], 0
+    for block in blocks:
+        group.append(block)
+        characters += len(block.text)
+        if characters >= GROUP_CHARACTERS:
+            yield group
+            group, characters = [], 0
+    if group:
         yield group
 
 
