@@ -47,6 +47,16 @@ def test_blocks_equal_the_explicit_kernel_with_the_same_mask(name, full):
             assert_equal_to(expected, gradients(layer, x, **call), 1e-10)
 
 
+@pytest.mark.parametrize("length", [3, BLOCK_QUERIES + 1])
+def test_numbers_of_weights_that_are_not_divisible_by_four(length):
+    """Three heads and an odd length: the last number drawn for a block decides fewer than four weights."""
+    layer, x = build("boosted", dropout=0.3, n_heads=3, d_model=27), randn(3, length, 27)
+    layer.kernel = "explicit"
+    expected = gradients(layer, x, is_causal=True)
+    layer.kernel = "auto"
+    assert_equal_to(expected, gradients(layer, x, is_causal=True), 1e-10)
+
+
 @pytest.mark.parametrize("name", DROPPING)
 def test_a_trace_changes_nothing_in_training(name):
     layer, x = build(name, dropout=0.3), randn(2, BLOCK_QUERIES + 6, D_MODEL)

@@ -145,7 +145,7 @@ def dropout_attention(
             rows, seen = block.rows, slice(0, block.n_keys)
             some_q = heads(q, rows, block.queries, work) * scale
             p = weights_of(block, some_q, heads(k, rows, seen, work), bias, dead, is_causal)
-            p.mul_(drawn(masks, block, n_heads, q.device).view(p.shape))
+            p.mul_(drawn(masks, block, n_heads, q.device).reshape(p.shape))
             out = torch.bmm(p, heads(v, rows, seen, work)).mul_(1 / (1 - dropout))
             y[rows, :, block.queries] = out.view(block.n_rows, n_heads, *out.shape[1:]).to(y.dtype)
     return y
@@ -185,7 +185,7 @@ def dropout_attention_gradient(
             some_q = heads(q, rows, block.queries, work) * scale
             some_k, some_v = heads(k, rows, seen, work), heads(v, rows, seen, work)
             p = weights_of(block, some_q, some_k, bias, dead, is_causal)
-            keep = drawn(masks, block, n_heads, q.device).view(p.shape)
+            keep = drawn(masks, block, n_heads, q.device).reshape(p.shape)
             grown = heads(upstream, rows, block.queries, work) * (1 / (1 - dropout))
             dw = torch.bmm(grown, some_v.transpose(1, 2)).mul_(keep)
             ds = softmax_gradient(dw, p)
