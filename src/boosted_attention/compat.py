@@ -39,9 +39,9 @@ def fake_mode() -> AbstractContextManager[Any]:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def is_fake(t: Tensor) -> bool:
-    """Return whether a tensor was made in ``fake_mode``."""
-    return hasattr(t, "fake_mode")
+def has_values(t: Tensor) -> bool:
+    """Return whether a program may branch on a tensor's values: not on the meta device, nor in ``fake_mode``."""
+    return not (t.is_meta or hasattr(t, "fake_mode"))
 
 
 def storage_key(t: Tensor) -> int:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from boosted_attention.compat import leave_uncompiled
+from boosted_attention.compat import has_values, leave_uncompiled
 
 CHUNK_ELEMENTS = 2**22  # logits at a time: 16 MB in float32; fewer would read and write d_weight too often
 IGNORED = -100  # the target of positions that predict nothing
@@ -65,8 +65,8 @@ def softmax_losses(logits: Tensor, targets: Tensor, h: Tensor, weight: Tensor) -
     p = torch.softmax(logits, -1, out=logits) if logits.dtype == dtype else logits.softmax(-1, dtype=dtype)
     at_target = at(p, index)[:, 0]
     losses = -at_target.log()
-    unsure = (at_target < UNSURE).nonzero()[:, 0]
-    if len(unsure):
+    if has_values(p) and bool((at_target < UNSURE).any()):
+        unsure = (at_target < UNSURE).nonzero()[:, 0]
         again = functional.linear(h[unsure], weight).to(dtype)
         losses[unsure] = again.logsumexp(-1) - again.gather(1, index[unsure])[:, 0]
     return losses, p

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learner import SoftmaxLearner
-from boosted_attention.compat import is_fake
+from boosted_attention.compat import has_values
 from boosted_attention.model.blocks import FeedForward
 from boosted_attention.model.config import LanguageModelConfig
 
@@ -55,11 +55,6 @@ def construction(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(tensor_seed(seed, "", ()))
         yield
-
-
-def has_values(t: Tensor) -> bool:
-    """Return whether a tensor has values: neither on the meta device nor a fake one."""
-    return not (t.is_meta or is_fake(t))
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from boosted_attention.attention.catalog import register_layer
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, register_learner
 from boosted_attention.attention.options import LayerOptions
-from boosted_attention.compat import inside_transform, is_fake
+from boosted_attention.compat import has_values, inside_transform
 from boosted_attention.validation import is_count, is_number, require
 
 
@@ -37,7 +37,7 @@ def iterate(step: Callable[[Tensor], Tensor], z: Tensor, n_steps: int, tol: floa
     active = torch.ones_like(z[..., 0], dtype=torch.bool)  # (B, T)
     steps = torch.zeros_like(active, dtype=torch.int64)
     # Transforms, the compiler, the meta device and fake tensors cannot branch on data.
-    may_stop_early = not (inside_transform() or torch.compiler.is_compiling() or z.is_meta or is_fake(z))
+    may_stop_early = has_values(z) and not (inside_transform() or torch.compiler.is_compiling())
     for _ in range(n_steps):
         new = step(z)
         with torch.no_grad():
