@@ -75,9 +75,12 @@ def any_layer(draw) -> dict:
     n_heads = draw(st.sampled_from([2, 4]))
     space = draw(st.sampled_from(["heads", "output"]))
     even = [n for n in (1, 2, 4) if n_heads % n == 0 and ("differential" not in learners or n % 2 == 0)]
+    qk_norm = draw(st.booleans())
     own = [
         CHECK_OPTIONS.get(learner) or draw(st.sampled_from(LEARNER_OPTIONS.get(learner, [{}]))) for learner in learners
     ]
+    if qk_norm:  # normalised queries are longer, and the iteration contracts more slowly
+        own = [{**options, "max_steps": 120} if "max_steps" in options else options for options in own]
     if kv_source == "shared":
         n_kv_heads = draw(st.sampled_from([None, *even]))
     else:
@@ -100,7 +103,7 @@ def any_layer(draw) -> dict:
         "head_dim": draw(st.sampled_from([4, 6])) if space == "output" and not iterated else None,
         "rope_theta": draw(st.sampled_from([None, 100.0])),
         "scale": draw(st.sampled_from(scales)),
-        "qk_norm": draw(st.booleans()),
+        "qk_norm": qk_norm,
         "correction_start": draw(st.sampled_from(["drawn", "silent"])) if may_be_silent else "drawn",
         "out_proj": space == "output" or draw(st.booleans()),
         "layer_index": draw(st.integers(0, 3)),

@@ -211,7 +211,9 @@ def test_the_probe_passes_every_layer(name):
 def test_the_probe_finds_a_leak(text_file, tmp_path, monkeypatch):
     forward = AttentionLayer.forward
     monkeypatch.setattr(
-        AttentionLayer, "forward", lambda self, x, **call: forward(self, x, **{**call, "is_causal": False})
+        AttentionLayer,
+        "forward",
+        lambda self, x, **call: forward(self, x, **{**call, "mask": None, "is_causal": False}),
     )
     with pytest.raises(LeakageError, match="the future leaks into the past"):
         small_trainer(tmp_path / "run", text_file).run()
