@@ -51,7 +51,7 @@ def with_optimizer(arm, optimizer):
 def test_memory_as_allocated(recipe, optimizer, rows, checkpointing):
     """The most that torch had allocated at once in two training steps, within 15 %."""
     arm = with_optimizer(planned_models(recipe, None, BIG)[0], optimizer)
-    planned = arm.held("ddp") + arm.activations(rows, checkpointing)
+    planned = arm.peak("ddp", rows, checkpointing)
     assert planned == pytest.approx(peak_bytes(ALONE, recipe, optimizer, rows, checkpointing), rel=0.15)
 
 
@@ -64,7 +64,7 @@ def test_memory_of_a_process_among_two(recipe, optimizer, rows, kind, checkpoint
     if not full and (recipe, optimizer, kind, checkpointing) != ("mini", "adamw", "fsdp", False):
         pytest.skip("in make test-full")
     arm = with_optimizer(planned_models(recipe, None, replace(BIG, devices=2))[0], optimizer)
-    planned = arm.held(kind) + arm.activations(rows, checkpointing)
+    planned = arm.peak(kind, rows, checkpointing)
     done = run(2, recipe, optimizer, kind, rows, int(checkpointing), before=("-m", "tests.planning.allocated"))
     assert planned == pytest.approx(int(done.stdout), rel=0.15)
 

@@ -124,6 +124,16 @@ class PlannedModel:
         logits = bytes_of_chunk(rows * self.model.max_len, self.model.vocab_size, self.dtype)
         return between + max(block, logits) if recomputed else kept + logits
 
+    def peak(self, kind: str, rows: int, recomputed: bool) -> float:
+        """Most bytes in a step of one micro-batch.
+
+        DDP holds gradients from the start, in its buckets; those of FSDP come as activations go. Further micro-batches
+        find the gradients of the first, so that a layout makes room for both.
+        """
+        activations = self.activations(rows, recomputed)
+        come_later = 0 if kind == "ddp" else min(self.weights / self.cluster.devices, activations)
+        return self.held(kind) + activations - come_later
+
     def activations_per_row(self, recomputed: bool) -> float:
         """Bytes of activations that each further row adds."""
         return (self.activations(2000, recomputed) - self.activations(1000, recomputed)) / 1000
