@@ -19,10 +19,8 @@ from boosted_attention.analysis.hull import (
 )
 from boosted_attention.analysis.survey import by_layer
 from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiments.language._arms import BOOSTED, PLAIN, STANDARD
 from boosted_attention.lab.experiments.language._shared import (
-    BOOSTED,
-    PLAIN,
-    STANDARD,
     WIKITEXT,
     against_zero,
     compare,
