@@ -64,6 +64,7 @@ def test_only_the_papers_own_settings_count_as_the_papers():
         "smoke": False,
         "quick": True,
         "cpu": True,
+        "arena": True,
         "paper": True,
     }
     assert [name for name, preset in PRESETS.items() if preset.text.is_the_papers] == ["paper"]

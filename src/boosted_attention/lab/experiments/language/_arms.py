@@ -51,7 +51,10 @@ def arm_model(preset: Preset, arm: Arm) -> LanguageModelConfig:
 
 def matched_arm(preset: Preset, arm: Arm, by: str) -> Arm:
     """The standard model that costs what ``arm`` costs."""
-    given = arm_model(preset, arm)
+    return matched_to(arm_model(preset, arm), arm, by)
+
+
+def matched_to(given: LanguageModelConfig, arm: Arm, by: str) -> Arm:
     model = find_matched(given, by)
     found = {**arm, "attention": "standard", "d_model": model.d_model}
     return found if model.ffn_multiple == given.ffn_multiple else {**found, "ffn_multiple": model.ffn_multiple}
@@ -59,34 +62,42 @@ def matched_arm(preset: Preset, arm: Arm, by: str) -> Arm:
 
 def main_arms(preset: Preset) -> dict[str, Arm]:
     """The arms of Table 3."""
-    return {
-        STANDARD: PLAIN[STANDARD],
-        TWICING: PLAIN[TWICING],
-        FAIR: matched_arm(preset, PLAIN[BOOSTED], "parameters"),
-        BOOSTED: PLAIN[BOOSTED],
-    }
+    known = all_arms(preset)
+    return {name: known[name] for name in (STANDARD, TWICING, FAIR, BOOSTED)}
 
 
 def all_arms(preset: Preset) -> dict[str, Arm]:
     """Every arm that has a name."""
-    model, main = preset.text.configuration().model, main_arms(preset)
-    standard = PLAIN[STANDARD]
+    return dict(arms_of(preset.text.configuration().model))
+
+
+@lru_cache(maxsize=64)
+def arms_of(model: LanguageModelConfig) -> dict[str, Arm]:
+    """Every arm that has a name, as a change of a model."""
+    standard, boosted = PLAIN[STANDARD], PLAIN[BOOSTED]
+    fair, equal_flops = (matched_to(replace(model, **boosted), boosted, by) for by in ("parameters", "flops"))
+    normalised = {STANDARD: standard, FAIR: fair, BOOSTED: boosted}
     return {
-        **main,
         **PLAIN,
-        EQUAL_FLOPS: matched_arm(preset, PLAIN[BOOSTED], "flops"),
+        FAIR: fair,
+        EQUAL_FLOPS: equal_flops,
         WIDE: {**standard, "d_model": 3 * model.d_model // 2},
         DEEPER: {**standard, "n_layers": model.n_layers + 1},
         MORE_HEADS: {**standard, "n_heads": 2 * model.n_heads},
         LATE_TWICING: {**PLAIN[TWICING], "boosted_layers": f"last:{max(1, model.n_layers // 2)}"},
-        **{post: {**main[arm], "norm": "post"} for arm, post in POST.items()},
+        **{POST[name]: {**arm, "norm": "post"} for name, arm in normalised.items()},
     }
+
+
+@lru_cache(maxsize=64)
+def names_of(model: LanguageModelConfig) -> dict[str, str]:
+    """The names of arms by their options; of two that are alike, the first."""
+    return {canonical(arm): name for name, arm in reversed(arms_of(model).items())}
 
 
 def name_of(preset: Preset, arm: Arm) -> str | None:
     """The name under which seeds and rates of an arm are fixed; None where it has none."""
-    wanted = canonical(arm)
-    return next((name for name, known in all_arms(preset).items() if canonical(known) == wanted), None)
+    return names_of(preset.text.configuration().model).get(canonical(arm))
 
 
 def tuned_as(name: str) -> str:

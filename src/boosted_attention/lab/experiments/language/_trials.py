@@ -137,8 +137,8 @@ def sweep_trial(preset: Preset, corpus: str, arm: Arm, name: str, factor: float)
     return Trial(
         work="language.sweep",
         config={"model": stated(model), "training": stated(training), "data": stated(data)},
-        label=f"{name}, {corpus}",
-        group=name,
+        label=f"{name}, rates x {factor:g}, d={base.model.d_model}, {corpus}",
+        group=f"{name}, sweep at d={base.model.d_model}",
         seconds=cost(model, training, data),
     )
 

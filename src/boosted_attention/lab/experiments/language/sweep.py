@@ -45,13 +45,9 @@ def grid(preset: Preset, name: str) -> tuple[float, ...]:
     return tuple(preset.text.decided.grids.get(preset.text.recipe, {}).get(name, preset.text.rates))
 
 
-def point(preset: Preset, corpus: str, arm: Arm, name: str, factor: float) -> Trial:
-    return sweep_trial(preset, corpus, arm, f"{name}, rates x {factor:g}", factor)
-
-
 def trials(preset: Preset) -> list[Trial]:
     return [
-        point(preset, corpus, arm, name, factor)
+        sweep_trial(preset, corpus, arm, name, factor)
         for corpus in texts(preset)
         for name, arm in arms(preset).items()
         for factor in grid(preset, name)
@@ -68,7 +64,7 @@ def points_at(
 ) -> dict[float, float | None]:
     """Points of one arm's sweep; KeyError if one is not there."""
     arm = arms(preset)[name]
-    found = {f: from_json(SweepPoint, results(point(preset, corpus, arm, name, f))) for f in factors}
+    found = {f: from_json(SweepPoint, results(sweep_trial(preset, corpus, arm, name, f))) for f in factors}
     return {f: None if p.best is None else p.best.validation_perplexity for f, p in found.items()}
 
 
