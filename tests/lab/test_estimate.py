@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from boosted_attention.lab import estimate as module
-from boosted_attention.lab.estimate import estimate, hours
+from boosted_attention.lab.estimate import by_experiment, estimate, hours, taken
+from boosted_attention.lab.experiments.language._decisions import assumed
 from boosted_attention.lab.presets import PRESETS
+from boosted_attention.lab.reproduce import all_trials
 
 PRESET = PRESETS["cpu"].with_corpora(["stdlib", "wikitext-2"])  # 2 texts, 3 seeds
 BASE = PRESET.text.configuration()
@@ -15,14 +17,14 @@ SECONDS = 0.01  # of a row, whatever the model
 
 @pytest.fixture
 def columns(monkeypatch):
-    monkeypatch.setattr(module, "seconds_per_row", lambda model: SECONDS)
+    monkeypatch.setattr(module, "seconds_per_row", lambda model, training: SECONDS)
     table = estimate(["lm-main"], PRESET, tflops=2.0)
     return {column.header: list(column.cells) for column in table.columns}
 
 
 def test_every_model_has_a_row_with_its_own_numbers(columns):
-    assert columns["model"] == ["standard", "twicing", "param-fair", "boosted", "all"]
-    assert columns["trainings"] == ["6"] * 4 + ["24"]
+    assert columns["model"] == ["standard", "twicing", "param-fair", "boosted", "lm-main", "all"]
+    assert columns["trainings"] == ["6"] * 4 + ["24"] * 2
     boosted = replace(BASE.model, attention="boosted")
     tokens = BASE.training.steps * BASE.training.batch_size * BASE.model.max_len
     flops = 3 * boosted.flops() * tokens
@@ -33,17 +35,50 @@ def test_every_model_has_a_row_with_its_own_numbers(columns):
         f"{tokens / 1e6:.0f} M",
         f"{flops:.1e}",
     )
-    assert shown["here"] == hours(SECONDS * BASE.training.steps * BASE.training.batch_size)
+    assert shown["one core here"] == hours(SECONDS * BASE.training.steps * BASE.training.batch_size)
     assert shown["2 TFLOP/s"] == hours(flops / 2e12)
 
 
 def test_the_last_row_is_the_sum_over_trainings(columns):
     flops = [float(cell) for cell in columns["FLOPs"]]
-    assert flops[-1] == pytest.approx(6 * sum(flops[:-1]), rel=0.05)
-    assert columns["here"][-1] == hours(24 * SECONDS * BASE.training.steps * BASE.training.batch_size)
+    assert flops[-1] == pytest.approx(6 * sum(flops[:-2]), rel=0.05)
+    assert columns["one core here"][-1] == hours(24 * SECONDS * BASE.training.steps * BASE.training.batch_size)
     minutes = [float(cell.split()[0]) for cell in columns["2 TFLOP/s"]]
-    assert minutes[-1] == pytest.approx(6 * sum(minutes[:-1]), abs=2)
+    assert minutes[-1] == pytest.approx(6 * sum(minutes[:-2]), abs=2)
 
 
 def test_durations_are_hours_from_an_hour_on():
     assert [hours(s) for s in (90.0, 3599.0, 3600.0, 9000.0)] == ["1.5 min", "60.0 min", "1.0 h", "2.5 h"]
+
+
+CORE_FLOPS = {"standard": 5.0e10, "boosted": 4.4e10}  # per second: steps of 0.20 and 0.30 s at width 64, docs/log.md
+BUDGET = 22 * 3600  # of a core
+
+
+class Clock:
+    """Step times that go with the FLOPs of a model."""
+
+    def per_row(self, model, training):
+        sustained = CORE_FLOPS["standard" if model.attention == "standard" else "boosted"]
+        return 3 * model.flops() * model.max_len / sustained
+
+
+def test_the_arena_fits_its_budget_even_if_the_pilot_asks_for_the_most():
+    arena = PRESETS["arena"]
+    trials = [t for t in all_trials(arena.experiments, assumed(arena)) if {"training", "data"} <= t.config.keys()]
+    seconds = [taken(trial, Clock()).seconds for trial in trials]
+    assert 0.5 * BUDGET < sum(seconds) <= BUDGET
+    assert max(seconds) < 3600
+
+
+def test_every_experiment_is_charged_for_what_it_adds():
+    names = ["lm-main", "lm-convergence", "lm-kv-source"]
+    added = {name: len(trials) for name, trials in by_experiment(names, PRESET).items()}
+    assert added == {"lm-main": 24, "lm-convergence": 0, "lm-kv-source": 12}
+
+
+def test_evaluations_are_counted_where_their_text_has_a_known_length():
+    clock, small = Clock(), replace(PRESET, text=replace(PRESET.text, data={"held_out_tokens": 128_000}))
+    plain, evaluated = (taken(all_trials(["lm-main"], p)[0], clock) for p in (PRESET, small))
+    more = evaluated.seconds - plain.seconds
+    assert more == pytest.approx(clock.per_row(plain.model, None) * (13 + 2) * 1000 / 3)

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from boosted_attention.lab.experiments.language._shared import main_arms
-from boosted_attention.lab.experiments.language._trials import arm_model
+from boosted_attention.lab.experiments.language._arms import arm_model, main_arms
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import all_trials
 from boosted_attention.records import to_json
@@ -65,6 +64,7 @@ def test_only_the_papers_own_settings_count_as_the_papers():
         "smoke": False,
         "quick": True,
         "cpu": True,
+        "arena": True,
         "paper": True,
     }
     assert [name for name, preset in PRESETS.items() if preset.text.is_the_papers] == ["paper"]

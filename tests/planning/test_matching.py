@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from boosted_attention import LanguageModelConfig
-from boosted_attention.lab.experiments.language._shared import main_arms
+from boosted_attention.lab.experiments.language._arms import main_arms
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.planning import matching
 from boosted_attention.planning.matching import matched

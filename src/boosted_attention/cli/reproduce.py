@@ -49,8 +49,10 @@ def run(
     Example: boosted-attention reproduce lm-main --preset paper --executor slurm --gpus-per-trial 1 --device cuda
 
     Args:
-        experiments: names from ``boosted-attention experiments``; by default the synthetic half, lm-main and analysis.
-        preset: effort: smoke (seconds), quick (minutes), cpu (hours) or paper (its own settings, for GPUs).
+        experiments: names from ``boosted-attention experiments``; by default the synthetic half, lm-main and analysis;
+            with preset arena its language models, the most important first.
+        preset: effort: smoke (seconds), quick (minutes), cpu (hours), arena (half a day: tuned language
+            models with many seeds) or paper (its own settings, for GPUs).
         out: folder for results, tables, claims, figures and the report.
         workers: trials at a time; as many as there are cores by default, on a cluster up to a thousand.
         executor: place of the trials: local (this machine) or slurm (a job each; OUT must be seen by all nodes).
@@ -84,7 +86,7 @@ def run(
     require(not gpus_per_trial or device != "cpu", "gpus_per_trial=: the trials would not use them; add device=cuda")
     require(tflops is None or (plan and tflops > 0), "tflops= goes with plan=True and must be positive")
     chosen = find_preset(preset, seeds, corpus).with_rates(rates)
-    names = list(dict.fromkeys(experiments)) or list(DEFAULT)
+    names = list(dict.fromkeys(experiments)) or list(chosen.experiments or DEFAULT)
     console, live = Console(), Console(stderr=True)
     if plan:
         show_estimate(names, chosen, tflops, console)
@@ -110,7 +112,7 @@ def run(
     except KeyboardInterrupt:
         live.print(f"stopped; what is finished is kept in {out}, and the same command goes on from there", markup=False)
         return 130
-    show(found, names, chosen, out, console)
+    show(found, names, found.preset, out, console)
     return 1 if found.outcome.failures else 0
 
 

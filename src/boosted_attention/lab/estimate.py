@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import torch
 from rich.box import SIMPLE
 from rich.table import Table as RichTable
 
 from boosted_attention.data.tokens import DataConfig
+from boosted_attention.lab.experiments.language._decisions import assumed
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.reproduce import all_trials
 from boosted_attention.lab.trials.trial import Trial
@@ -16,50 +20,109 @@ from boosted_attention.lab.work.timing import step_seconds
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
 
-TIMED_BATCH = 4  # rows; a full batch of a large model would not be quick
+FEW_ROWS = 4  # timed of large models, of which a full batch would not be quick
+LARGE = 2e11  # FLOPs of a step
+FORWARD = 1 / 3  # of a training step's time, per token
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """What one training takes."""
+
+    model: LanguageModelConfig
+    steps: int
+    tokens: int
+    flops: float
+    seconds: float  # of one core here, evaluations included where the length of their text is known
+
+
+class Stopwatch:
+    """Time of a training step on one core of this machine, measured once for each model."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[LanguageModelConfig, str, int], float] = {}
+
+    def per_row(self, model: LanguageModelConfig, training: TrainingConfig) -> float:
+        """Seconds of a step, divided by its rows."""
+        key = (model, training.optimizer, training.batch_size)
+        if key not in self.known:
+            large = 3 * model.flops() * training.batch_size * model.max_len > LARGE
+            self.known[key] = seconds_per_row(model, replace(training, batch_size=FEW_ROWS) if large else training)
+        return self.known[key]
 
 
 def estimate(names: Sequence[str], preset: Preset, tflops: float | None) -> RichTable:
-    """A table with one row per model; its numbers are those of one training, except in the last row.
+    """A table with one row per model, whose numbers are those of one training; then sums by experiment, and of all.
 
     Args:
         names: experiments.
-        preset: how much of everything.
+        preset: how much of everything; what results will decide is assumed.
         tflops: TFLOP/s that other hardware sustains, for a column with the time there.
     """
-    trials = [trial for trial in all_trials(names, preset) if "training" in trial.config and "data" in trial.config]
-    models: dict[str, list[Trial]] = {}
-    for trial in trials:
-        decided_later = " (at most)" if trial.after else ""  # by another trial's result
-        models.setdefault(trial.group + decided_later, []).append(trial)
+    trials = [trial for trial in all_trials(names, assumed(preset)) if {"training", "data"} <= trial.config.keys()]
+    watch = Stopwatch()
+    takes = {trial.key: taken(trial, watch) for trial in trials}
     table = RichTable(
         box=SIMPLE,
         padding=(0, 1, 0, 0),
         title=f"preset {preset.name} on {', '.join(preset.text.corpora)}: {len(trials)} trainings",
+        caption=ASSUMED if preset.text.tuned else None,
     )
-    headings = ["model", "trainings", "parameters", "steps", "tokens", "FLOPs", "here"]
+    headings = ["model", "trainings", "parameters", "steps", "tokens", "FLOPs", "one core here"]
     for heading in headings + ([f"{tflops:g} TFLOP/s"] if tflops else []):
         table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
-    totals = {"flops": 0.0, "here": 0.0}
-    speeds: dict[LanguageModelConfig, float] = {}
+
+    def cost(*costs: Taken) -> list[str]:
+        flops = sum(one.flops for one in costs)
+        there = [hours(flops / tflops / 1e12)] if tflops else []
+        return [f"{flops:.1e}", hours(sum(one.seconds for one in costs)), *there]
+
+    models: dict[str, list[Trial]] = {}
+    for trial in trials:
+        decided_later = " (at most)" if trial.after else ""  # by another trial's result
+        models.setdefault(trial.group + decided_later, []).append(trial)
     for label, group in models.items():
-        config = group[0].config
-        model = LanguageModelConfig.from_dict(config["model"])
-        training, data = TrainingConfig(**config["training"]), DataConfig(**config["data"])
-        steps = planned_steps(model, training, data)
-        tokens = steps * training.batch_size * (model.max_len - (training.layout == "rows"))
-        flops = 3.0 * model.flops() * tokens
-        if model not in speeds:
-            speeds[model] = seconds_per_row(model)
-        here = speeds[model] * steps * training.batch_size
-        totals["flops"] += flops * len(group)
-        totals["here"] += here * len(group)
-        size = [f"{model.num_params():,}", f"{steps:,}", f"{tokens / 1e6:.0f} M", f"{flops:.1e}"]
-        table.add_row(label, str(len(group)), *size, hours(here), *([hours(flops / tflops / 1e12)] if tflops else []))
+        one = takes[group[0].key]
+        size = [f"{one.model.num_params():,}", f"{one.steps:,}", f"{one.tokens / 1e6:.0f} M"]
+        table.add_row(label, str(len(group)), *size, *cost(one))
     table.add_section()
-    last = [hours(totals["flops"] / tflops / 1e12)] if tflops else []
-    table.add_row("all", str(len(trials)), "", "", "", f"{totals['flops']:.1e}", hours(totals["here"]), *last)
+    for name, own in by_experiment(names, preset).items():
+        trained = [takes[trial.key] for trial in own if trial.key in takes]
+        table.add_row(name, str(len(trained)), "", "", "", *cost(*trained))
+    table.add_section()
+    table.add_row("all", str(len(trials)), "", "", "", *cost(*takes.values()))
     return table
+
+
+ASSUMED = "assumed: no grid of rates grows, a pilot asks for the most seeds, and time goes with FLOPs"
+
+
+def by_experiment(names: Sequence[str], preset: Preset) -> dict[str, list[Trial]]:
+    """The trials that every experiment adds to those before it."""
+    found: dict[str, list[Trial]] = {}
+    seen: set[str] = set()
+    for name in names:
+        found[name] = [trial for trial in all_trials([name], assumed(preset)) if trial.key not in seen]
+        seen |= {trial.key for trial in found[name]}
+    return found
+
+
+def taken(trial: Trial, watch: Stopwatch) -> Taken:
+    """What a training takes."""
+    config = trial.config
+    model = LanguageModelConfig.from_dict(config["model"])
+    training, data = TrainingConfig(**config["training"]), DataConfig(**config["data"])
+    steps = planned_steps(model, training, data)
+    tokens = steps * training.batch_size * (model.max_len - (training.layout == "rows"))
+    evaluations = 2 + (steps // training.eval_every if training.eval_every and training.eval_unit == "steps" else 0)
+    rows = steps * training.batch_size + FORWARD * evaluations * (data.held_out_tokens or 0) / model.max_len
+    return Taken(
+        model=model,
+        steps=steps,
+        tokens=tokens,
+        flops=3.0 * model.flops() * tokens,
+        seconds=watch.per_row(model, training) * rows,
+    )
 
 
 def hours(seconds: float) -> str:
@@ -67,7 +130,12 @@ def hours(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
 
 
-def seconds_per_row(model: LanguageModelConfig) -> float:
-    """Time of a training step on this machine with all its threads, divided by its rows."""
-    seconds = step_seconds({"model": model}, TIMED_BATCH, repeats=3)["model"]
-    return min(seconds) / TIMED_BATCH  # the least disturbed one
+def seconds_per_row(model: LanguageModelConfig, training: TrainingConfig) -> float:
+    """Processor time of a training step with one thread, divided by its rows."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        seconds = step_seconds({"model": model}, training, repeats=3, clock=time.process_time)["model"]
+    finally:
+        torch.set_num_threads(threads)
+    return min(seconds) / training.batch_size  # the least disturbed one

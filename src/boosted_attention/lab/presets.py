@@ -11,8 +11,49 @@ from boosted_attention.train.recipes import LanguageModelRun, find_recipe
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import is_count, require, require_choice
 
+PAIR = ("boosted", "param-fair")  # the boosted model, and the standard one with as many parameters
 PAPERS_RECIPE = "paper-small"  # the paper's own
 PAPERS_STEPS = 150  # of the retrieval task
+
+
+class UndecidedError(Exception):
+    """What is asked for follows from results that are not there yet.
+
+    Args:
+        experiment: name of the experiment whose results decide it.
+    """
+
+    def __init__(self, experiment: str):
+        super().__init__(f"{experiment} decides it")
+        self.experiment = experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pilot:
+    """Trainings whose scatter decides how many seeds the boosted model and the one of equal parameters get."""
+
+    seeds: tuple[int, ...]  # used nowhere else
+    effect: float  # percent of perplexity that is to be seen, and the margin of "equal"
+    most: int  # seeds at most; at least those that the arms have without a pilot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """A further size at which the boosted model and the one of equal parameters are trained."""
+
+    recipe: str
+    seeds: int  # the preset's first
+    rates: tuple[float, ...] = (0.5, 1.0, 2.0)  # as those of the preset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """What results have decided so far, by rules in code; nobody types it."""
+
+    grids: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)  # recipe: arm: factors tried
+    rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # recipe: arm: best factor
+    pair_seeds: int | None = None  # of the boosted model and the one of equal parameters
+    step_times: Mapping[str, float] = field(default_factory=dict)  # arm: its step as a multiple of the boosted one's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +71,14 @@ class TextPreset:
     hull_pairs: int = 600  # (position, head) pairs per layer
     rates: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors on all learning rates that a sweep tries
     sweep_seed: int = 31  # which no table uses
+    tuned: bool = False  # every arm at its own best rate, as lm-sweep finds it on the first text
+    arms: Mapping[str, int] = field(default_factory=dict)  # seeds of each arm; all seeds of all arms if empty
+    arms_elsewhere: Mapping[str, int] = field(default_factory=dict)  # the same on all texts but the first
+    analysed_seeds: int | None = None  # pairs that are analysed; all by default
+    reward_seeds: tuple[int, ...] = ()  # of what asks what width, depth and tokens bring; the others' if empty
+    pilot: Pilot | None = None
+    sizes: tuple[Size, ...] = ()
+    decided: Decided = Decided()
 
     def configuration(self) -> LanguageModelRun:
         """Model, training and data, as the recipe and the differences say."""
@@ -38,6 +87,10 @@ class TextPreset:
         return RunConfig(
             model=model, training=replace(base.training, **self.training), data=replace(base.data, **self.data)
         )
+
+    def arms_on(self, corpus: str) -> Mapping[str, int]:
+        """The number of seeds of every arm on a text; empty where all arms have all seeds."""
+        return self.arms if corpus == self.corpora[0] else self.arms_elsewhere or self.arms
 
     @property
     def is_the_papers(self) -> bool:
@@ -71,6 +124,7 @@ class Preset:
     map_size: int  # queries per point of a map
     text: TextPreset = TextPreset()
     finetune: FinetunePreset = FinetunePreset()
+    experiments: tuple[str, ...] = ()  # done unasked, the most important first; those of every preset if empty
 
     @property
     def has_papers_steps(self) -> bool:
@@ -107,6 +161,11 @@ class Preset:
         )
         return replace(self, text=replace(self.text, rates=distinct))
 
+    def at(self, size: Size) -> Preset:
+        """The preset at a further size, with the two arms that are trained there."""
+        text = replace(self.text, recipe=size.recipe, rates=size.rates, arms=dict.fromkeys(PAIR, size.seeds))
+        return replace(self, text=replace(text, arms_elsewhere={}, pilot=None, sizes=()))
+
     def with_pretrained(self, name: str, weights: str) -> Preset:
         """The preset with a pretrained model to fine-tune, known by the hash of its weights."""
         return replace(self, finetune=replace(self.finetune, pretrained={"name": name, "weights": weights}))
@@ -128,6 +187,17 @@ SYNTHETIC: dict[str, Any] = {
     "long_steps": 3000,
     "test_size": 20_000,
     "map_size": 2000,
+}
+
+# How many seeds each arm of the arena gets, fixed before the first run: those of comparisons named beforehand have
+# eight, the rest of the main table five, what else the paper and its related work have three. Arms not named get none.
+ARENA_ARMS = {
+    **dict.fromkeys((*PAIR, "standard", "parallel"), 8),
+    **dict.fromkeys(("twicing", "FLOP-matched width", "one more layer", "shared K/V"), 5),
+    **dict.fromkeys(("standard, equal time", "param-fair, equal time"), 5),
+    **dict.fromkeys(("standard, post", "param-fair, post", "boosted, post"), 3),
+    **dict.fromkeys(("input K/V", "three rounds", "scalar gate"), 3),
+    **dict.fromkeys(("differential-v2", "gated", "boosted-differential", "half as wide again"), 3),
 }
 
 PRESETS = {
@@ -161,6 +231,41 @@ PRESETS = {
         text=TextPreset(recipe="arena", seeds=(42, 123, 7)),
         finetune=FinetunePreset(steps=200, batch_size=1, max_len=512, held_out=8192, n_seeds=1),
     ),
+    "arena": Preset(
+        name="arena",
+        **SYNTHETIC,
+        experiments=(
+            "lm-rewards",
+            "lm-sweep",
+            "lm-pilot",
+            "lm-main",
+            "lm-controls",
+            "lm-equal-cost",
+            "lm-normalization",
+            "lm-kv-source",
+            "lm-rounds",
+            "lm-scale",
+            "lm-convergence",
+            "analysis",
+            "lm-pareto",
+        ),
+        text=TextPreset(
+            recipe="arena",
+            corpora=("wikitext-2", "enwik8-clean"),
+            training={"eval_every": 130},
+            data={"held_out_tokens": 65_536},
+            seeds=tuple(range(101, 117)),
+            tuned=True,
+            rates=(0.25, 0.5, 1.0, 2.0),
+            arms=ARENA_ARMS,
+            arms_elsewhere=dict.fromkeys(PAIR, 5),
+            analysed_seeds=5,
+            reward_seeds=tuple(range(201, 206)),
+            pilot=Pilot(seeds=tuple(range(301, 305)), effect=1.5, most=16),
+            sizes=(Size(recipe="arena-128", seeds=5),),
+            timed_steps=40,
+        ),
+    ),
     "paper": Preset(
         name="paper",
         **{**SYNTHETIC, "seeds": 30, "long_seeds": 30, "map_size": 20_000},
@@ -174,7 +279,7 @@ def preset(name: str, seeds: int | None = None, corpora: Sequence[str] = ()) -> 
     """A preset by name.
 
     Args:
-        name: smoke (seconds), quick (minutes), cpu (hours) or paper.
+        name: smoke (seconds), quick (minutes), cpu (hours), arena (half a day) or paper.
         seeds: seeds per model instead of the preset's.
         corpora: texts of the language models instead of the preset's.
     """

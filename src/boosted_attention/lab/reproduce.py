@@ -12,7 +12,7 @@ OUT/report.html    all of it as a page
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,11 @@ from boosted_attention.data.tokens import TokenData, prepare
 from boosted_attention.files import require_folder, write_atomically, write_json
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.experiments import EXPERIMENTS, LANGUAGE, experiment
+from boosted_attention.lab.experiments.language._decisions import settled
 from boosted_attention.lab.judging.judge import Ledger, judge
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import Table, render
-from boosted_attention.lab.presets import PRESETS, Preset
+from boosted_attention.lab.presets import PRESETS, Preset, UndecidedError
 from boosted_attention.lab.trials.runner import Executor, execute
 from boosted_attention.lab.trials.store import FOLDER, Outcome, require_layout, require_one_torch, stored
 from boosted_attention.lab.trials.trial import Settings, Trial
@@ -47,12 +48,46 @@ class Reproduction:
     incomplete: list[str]  # of the experiments asked for
     ledger: Ledger
     outcome: Outcome
+    preset: Preset  # with what the results decided
 
 
 def all_trials(names: Sequence[str], preset: Preset) -> list[Trial]:
-    """Every distinct trial of the experiments."""
-    trials = {trial.key: trial for name in names for trial in experiment(name).trials(preset)}
+    """Every distinct trial of the experiments, as far as results have decided what there is to do.
+
+    Where a preset has an order of importance, trials are ranked by the first experiment that needs them, and those of
+    further texts come last.
+    """
+    trials: dict[str, Trial] = {}
+    for rank, name in enumerate(names):
+        for trial in known_trials(name, preset):
+            further = trial.config.get("data", {}).get("corpus", preset.text.corpora[0]) != preset.text.corpora[0]
+            own = rank + further * len(names) if preset.experiments else 0
+            trials.setdefault(trial.key, replace(trial, rank=own))
     return list(trials.values())
+
+
+def known_trials(name: str, preset: Preset) -> list[Trial]:
+    """The trials of an experiment; those of the one that decides about it, while that is not finished."""
+    try:
+        return experiment(name).trials(preset)
+    except UndecidedError as waiting:
+        return known_trials(waiting.experiment, preset)
+
+
+def is_complete(trials: Callable[[Preset], list[Trial]], preset: Preset, outcome: Outcome) -> bool:
+    """Whether all trials are known and done."""
+    try:
+        return outcome.has(trials(preset))
+    except UndecidedError:
+        return False
+
+
+def settle(names: Sequence[str], preset: Preset, out: Path) -> tuple[Preset, Outcome]:
+    """The preset with what stored results decide, and the results of the experiments that there are with it."""
+    outcome = stored(all_trials(names, preset), out)
+    while (now := settled(preset, outcome.result)) != preset:
+        preset, outcome = now, stored(all_trials(names, now), out)
+    return preset, outcome
 
 
 def reproduce(
@@ -82,28 +117,34 @@ def reproduce(
     with exclusive(out):
         texts = [name for name in names if name in LANGUAGE]
         if texts:
-            earlier = stored(all_trials(texts, preset), out)
+            preset, earlier = settle(texts, preset, out)
             require_one_torch(earlier, out)
             prepare_texts(preset, earlier, settings, console)
         outcome = execute(
-            all_trials(names, preset), out, workers, settings=settings, console=console, executor=executor
+            all_trials(names, preset),
+            out,
+            workers,
+            settings=settings,
+            console=console,
+            executor=executor,
+            follow=lambda so_far: all_trials(names, settled(preset, so_far.result)),
         )
         found = reread(preset, out)
         found.outcome.failures, found.outcome.remarks = outcome.failures, outcome.remarks
-        found.incomplete = [name for name in names if not found.outcome.has(experiment(name).trials(preset))]
-        write(found, preset, out)
+        found.incomplete = [n for n in names if not is_complete(experiment(n).trials, found.preset, found.outcome)]
+        write(found, found.preset, out)
     return found
 
 
 def reread(preset: Preset, out: Path) -> Reproduction:
     """Make tables and verdicts from what has been computed, without computing anything."""
-    outcome = stored(all_trials(list(EXPERIMENTS), preset), out)
-    complete = [name for name, e in EXPERIMENTS.items() if outcome.has(e.required(preset))]
-    of_text = {trial.key for name in complete if name in LANGUAGE for trial in experiment(name).trials(preset)}
+    preset, outcome = settle(list(EXPERIMENTS), preset, out)
+    complete = [name for name, e in EXPERIMENTS.items() if is_complete(e.required, preset, outcome)]
+    of_text = {trial.key for name in complete if name in LANGUAGE for trial in known_trials(name, preset)}
     records = {key: record for key, record in outcome.records.items() if key in of_text}
     require_one_torch(Outcome(records), out)
     tables = {name: experiment(name).table(preset, outcome.result) for name in complete}
-    return Reproduction(tables, [], judge(CLAIMS, tables), outcome)
+    return Reproduction(tables, [], judge(CLAIMS, tables), outcome, preset)
 
 
 MOST_EPOCHS = 16  # the paper has 15

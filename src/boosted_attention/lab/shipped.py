@@ -11,7 +11,8 @@ from pathlib import Path
 
 from boosted_attention.lab.experiments import finetune
 from boosted_attention.lab.experiments.language import controls, main, normalization
-from boosted_attention.lab.experiments.language._shared import BOOSTED, STANDARD, Relative, located, row_label
+from boosted_attention.lab.experiments.language._arms import BOOSTED, STANDARD
+from boosted_attention.lab.experiments.language._shared import Relative, located, row_label
 from boosted_attention.lab.judging.ledger import counts, facts_markdown
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Table, interval, render, without_bars

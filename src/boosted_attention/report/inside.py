@@ -14,7 +14,7 @@ from boosted_attention.analysis.hull import BOOSTED_OUTPUT, FIRST_ESTIMATE, MOST
 from boosted_attention.analysis.specialisation import KEY_KINDS
 from boosted_attention.analysis.survey import by_layer
 from boosted_attention.chart import Figure, Panel, Series, beside
-from boosted_attention.lab.experiments.language.analysis import PaperNumbers
+from boosted_attention.lab.experiments.language._measures import PaperNumbers
 
 EXAMPLES = 2  # of gains, and of losses
 WINDOW = 14  # tokens of an example's context that fit a chart

@@ -11,7 +11,8 @@ from boosted_attention.cli.main import main
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.experiments import DEFAULT, LANGUAGE, experiment
 from boosted_attention.lab.experiments.language import controls, scale
-from boosted_attention.lab.experiments.language._shared import main_arms, place_of, read, require_alike, short
+from boosted_attention.lab.experiments.language._arms import main_arms
+from boosted_attention.lab.experiments.language._shared import place_of, read, require_alike, short
 from boosted_attention.lab.experiments.language._trials import DEFAULTS, stated, training_trial
 from boosted_attention.lab.judging.claim import Role
 from boosted_attention.lab.judging.judge import judge

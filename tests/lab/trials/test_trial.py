@@ -30,7 +30,7 @@ def test_names_and_schemas_of_the_works():
         "language.analyse": 3,
         "language.importance": 1,
         "language.sweep": 2,
-        "language.time": 1,
+        "language.time": 2,
         "language.train": 3,
         "language.train-selected": 3,
         "language.train-time-matched": 3,

@@ -119,6 +119,13 @@ SIZE = Fact(
     section="8",
     is_ours=True,
 )
+EQUALS_WIDTH = Fact(
+    id="equals-width",
+    title="equal to as many parameters",
+    sentence="Boosted attention and a wider standard model with as many parameters have the same perplexity.",
+    section="6.1",
+    is_ours=True,
+)
 KV_SOURCE = Fact(
     id="kv-source",
     title="K/V from the residual",
@@ -141,6 +148,7 @@ FACTS = (
     GROWS_WITH_DIFFICULTY,
     FEWER_STEPS,
     FINETUNING,
+    EQUALS_WIDTH,
     SIZE,
     KV_SOURCE,
 )

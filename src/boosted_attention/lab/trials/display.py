@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -44,6 +45,11 @@ class Display:
     ) -> None:
         if self.bars is not None:
             self.bars.stop()
+
+    def expect(self, trials: Sequence[Trial]) -> None:
+        """Count trials in that follow from what has been done."""
+        self.total += len(trials)
+        self.expected |= {trial.key: trial.seconds for trial in trials}
 
     def start(self, trial: Trial, place: str = "") -> None:
         self.fractions[trial.key] = 0.0

@@ -25,6 +25,7 @@ from boosted_attention.lab.trials.display import Display
 from boosted_attention.lab.trials.store import FOLDER, Outcome, read_record, set_aside, write_record
 from boosted_attention.lab.trials.trial import WORKS, Context, Finished, Perform, Settings, Trial
 
+Follow = Callable[[Outcome], Sequence[Trial]]
 REPORT_EVERY = 0.2  # seconds between a worker's progress reports
 
 
@@ -36,17 +37,46 @@ def execute(
     settings: Settings | None = None,
     console: Console | None = None,
     executor: Executor | None = None,
+    follow: Follow | None = None,
 ) -> Outcome:
     """Finish every trial that has no result yet, here or where the executor has them done.
 
     An interrupt ends what is running and leaves everything resumable.
+
+    Args:
+        trials: what is to be done.
+        out: folder of results.
+        workers: trials at a time.
+        settings: device, data and model that the trials use.
+        console: where progress is shown.
+        executor: where trials are done; this machine by default.
+        follow: asked after every trial which trials there are now, given the results; where results decide.
     """
     directory = out / FOLDER
     directory.mkdir(parents=True, exist_ok=True)
-    distinct = {trial.key: trial for trial in trials}
     outcome = Outcome()
+    waiting = without_result(trials, directory, outcome)
+    with Display(waiting, finished=len(outcome.records), console=console) as display:
+        if outcome.remarks:
+            more = f" (and {len(outcome.remarks) - 1} more)" if len(outcome.remarks) > 1 else ""
+            note = f"{outcome.remarks[0]}{more}: kept beside it as result.old-N.json, and done again"
+            display.console.print(note, markup=False, soft_wrap=True)
+        place = Place(directory=directory, shared=out / "shared", settings=settings or Settings())
+        pool = Pool(place, workers, executor or LocalExecutor(waiting), display, outcome)
+        pool.finish(waiting, follow)
+    return outcome
+
+
+def without_result(trials: Sequence[Trial], directory: Path, outcome: Outcome) -> list[Trial]:
+    """Return the trials that are to be done, in the order they begin; the others' records go into the outcome.
+
+    Args:
+        trials: those wanted; one that is listed twice counts once.
+        directory: folder of all trials.
+        outcome: records and remarks on files that do not serve.
+    """
     waiting = []
-    for trial in distinct.values():
+    for trial in {trial.key: trial for trial in trials}.values():
         record, remark = read_record(directory, trial)
         if record is not None:
             outcome.records[trial.key] = record
@@ -55,15 +85,12 @@ def execute(
         if remark is not None:
             set_aside(directory, trial)
             outcome.remarks.append(remark)
-    waiting.sort(key=lambda trial: -trial.seconds)  # the longest first, so that no core idles at the end
-    with Display(waiting, finished=len(outcome.records), console=console) as display:
-        if outcome.remarks:
-            more = f" (and {len(outcome.remarks) - 1} more)" if len(outcome.remarks) > 1 else ""
-            note = f"{outcome.remarks[0]}{more}: kept beside it as result.old-N.json, and done again"
-            display.console.print(note, markup=False, soft_wrap=True)
-        place = Place(directory=directory, shared=out / "shared", settings=settings or Settings())
-        Pool(place, workers, executor or LocalExecutor(waiting), display, outcome).finish(waiting)
-    return outcome
+    return sorted(waiting, key=order)
+
+
+def order(trial: Trial) -> tuple[int, float]:
+    """Put the important first, and the longest of them, so that no core idles at the end."""
+    return trial.rank, -trial.seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +121,10 @@ class Pool:
     def __init__(self, place: Place, workers: int, executor: Executor, display: Display, outcome: Outcome):
         self.place, self.workers, self.executor = place, workers, executor
         self.display, self.outcome = display, outcome
+        self.given_up: set[str] = set()  # trials that failed, which are tried again next time
 
-    def finish(self, waiting: Sequence[Trial]) -> None:
+    def finish(self, waiting: Sequence[Trial], follow: Follow | None = None) -> None:
+        """Do the trials, and those that follow from their results."""
         left, active = list(waiting), list[Active]()
         try:
             while left or active:
@@ -111,9 +140,20 @@ class Pool:
                 active = [a for a in active if a not in ended]
                 for a in ended:
                     self._end(a)
+                if ended and follow is not None:
+                    self._take_up(follow(self.outcome), left, active)
         finally:
             for a in active:
                 a.process.stop()
+
+    def _take_up(self, trials: Sequence[Trial], left: list[Trial], active: Sequence[Active]) -> None:
+        """Add the trials that are new to those that are left."""
+        known = (
+            {trial.key for trial in left} | {a.trial.key for a in active} | self.given_up | set(self.outcome.records)
+        )
+        new = without_result([t for t in trials if t.key not in known], self.place.directory, self.outcome)
+        self.display.expect(new)
+        left[:] = sorted([*left, *new], key=order)
 
     def _start(self, trial: Trial) -> Active:
         job = Job(trial=trial, perform=WORKS[trial.work].perform, place=self.place)
@@ -132,6 +172,7 @@ class Pool:
                 return trial
             if not coming & set(missing):
                 left.remove(trial)
+                self.given_up.add(trial.key)
                 self.outcome.failures[trial.label] = "what it builds on failed"
                 self.display.start(trial)
                 self.display.end(trial, 0.0, self.outcome.failures[trial.label])
@@ -147,6 +188,7 @@ class Pool:
                 problem = f"{error.read_text(encoding='utf-8').strip().splitlines()[-1]} (see {error})"
             else:
                 problem = ended.process.problem()
+            self.given_up.add(trial.key)
             self.outcome.failures[trial.label] = problem
         else:
             self.outcome.records[trial.key] = record

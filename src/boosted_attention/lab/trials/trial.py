@@ -96,6 +96,7 @@ class Trial:
         label: its name for people.
         group: name shared by trials that differ in seed or text only.
         seconds: expected duration, for the order of trials and the time left.
+        rank: importance: those of a lower rank begin first, and within a rank the longest.
     """
 
     work: str
@@ -104,6 +105,7 @@ class Trial:
     label: str = ""
     group: str = ""
     seconds: float = 1.0
+    rank: int = 0
 
     def __post_init__(self) -> None:
         require_choice("work", self.work, WORKS)

@@ -186,7 +186,7 @@ def time_steps(
     base = base_folder(model, context)
     vocab_size = Tokenizer.load(Path(base) / "tokenizer.json").vocab_size
     models = {name: arm_model(base, arm, max_len, vocab_size) for name, arm in arms}
-    seconds = step_seconds(models, batch_size, repeats, context.progress)
+    seconds = step_seconds(models, TrainingConfig(batch_size=batch_size), repeats, context.progress)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     return {"measured": to_json(StepTimes(seconds=medians, ratios=median_ratios(seconds)))}
 

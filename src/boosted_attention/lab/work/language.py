@@ -74,6 +74,14 @@ class LanguageResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Diverged:
+    """A training that ended because its loss or gradient was no number any more."""
+
+    diverged: str  # at which step, and what
+    data: str  # fingerprint of the text
+
+
+@dataclass(frozen=True, kw_only=True)
 class NearestInTime:
     """The width whose step time is nearest, and that time as a multiple of the other model's."""
 
@@ -114,8 +122,24 @@ class Reporter(Unwatched):
 
 @work("language.train", schema=3)  # 2: weights start as functions of seed, name and shape; 3: dropout by rows
 def train(context: Context, *, model: Config, training: Config, data: Config) -> Config:
-    """Train a model and test its best checkpoint. A killed trial goes on from its last checkpoint."""
-    return to_json(train_model(context, model, training, data))
+    """Train a model and test its best checkpoint. A killed trial goes on from its last checkpoint.
+
+    A training that diverges is a result too.
+    """
+    try:
+        return to_json(train_model(context, model, training, data))
+    except TrainingError as error:
+        return to_json(Diverged(diverged=str(error), data=fingerprint(context, model, data)))
+
+
+def fingerprint(context: Context, model: Config, data: Config) -> str:
+    """The fingerprint of the text that a model is trained on."""
+    return prepare(data_config(data, context.settings), LanguageModelConfig.from_dict(model).vocab_size).fingerprint
+
+
+def outcome_of(result: Config) -> LanguageResult | Diverged:
+    """Read the result of a training."""
+    return from_json(Diverged if "diverged" in result else LanguageResult, result)
 
 
 def train_model(context: Context, model: Config, training: Config, data: Config) -> LanguageResult:
@@ -164,12 +188,11 @@ def train_model(context: Context, model: Config, training: Config, data: Config)
 @work("language.sweep", schema=2)  # 2: dropout by rows
 def sweep_point(context: Context, *, model: Config, training: Config, data: Config) -> Config:
     """Train at one learning rate; a training that diverges is a result too."""
-    tokens = prepare(data_config(data, context.settings), LanguageModelConfig.from_dict(model).vocab_size)
     try:
         found = train_model(context, model, training, data)
     except TrainingError as error:
-        steps = TrainingConfig(**training).steps
-        return to_json(SweepPoint(best=None, diverged=str(error), steps=steps, data=tokens.fingerprint))
+        steps, text = TrainingConfig(**training).steps, fingerprint(context, model, data)
+        return to_json(SweepPoint(best=None, diverged=str(error), steps=steps, data=text))
     return to_json(SweepPoint(best=found.best, diverged=None, steps=found.steps, data=found.data))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,36 +26,42 @@ class StepRatios:
     measured: dict[str, float]
 
 
-@work("language.time")
+@work("language.time", schema=2)  # 2: with the optimizer of the training
 def time_models(
-    context: Context, *, models: list[tuple[str, dict[str, Any]]], batch_size: int, repeats: int
+    context: Context, *, models: list[tuple[str, dict[str, Any]]], training: dict[str, Any], repeats: int
 ) -> dict[str, Any]:
     """Time a training step of every model, as a multiple of the first one's."""
     built = {label: LanguageModelConfig.from_dict(model) for label, model in models}
-    return to_json(StepRatios(measured=median_ratios(step_seconds(built, batch_size, repeats, context.progress))))
+    seconds = step_seconds(built, TrainingConfig(**training), repeats, context.progress)
+    return to_json(StepRatios(measured=median_ratios(seconds)))
 
 
 def step_seconds(
-    models: Mapping[str, ModelConfig], batch_size: int, repeats: int, progress: Progress = lambda fraction: None
+    models: Mapping[str, ModelConfig],
+    training: TrainingConfig,
+    repeats: int,
+    progress: Progress = lambda fraction: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of interleaved training steps.
 
     Args:
         models: configurations by name.
-        batch_size: rows of a step.
+        training: rows of a step, and the optimizer.
         repeats: steps of each model.
         progress: told the fraction that is done.
+        clock: returns seconds.
     """
-    steps = {name: training_step(config, batch_size) for name, config in models.items()}
-    return interleaved(steps, repeats, progress)
+    steps = {name: training_step(config, training) for name, config in models.items()}
+    return interleaved(steps, repeats, progress, clock=clock)
 
 
-def training_step(config: ModelConfig, batch_size: int) -> Callable[[], None]:
+def training_step(config: ModelConfig, training: TrainingConfig) -> Callable[[], None]:
     """A function that makes one update of a fresh model on random tokens."""
     torch.manual_seed(0)
     model = config.build()
-    optimizer = TrainingOptimizer(TrainingConfig(), model)
-    ids = torch.randint(config.vocab_size, (batch_size, config.max_len))  # (B, T)
+    optimizer = TrainingOptimizer(training, model)
+    ids = torch.randint(config.vocab_size, (training.batch_size, config.max_len))  # (B, T)
 
     def step() -> None:
         model.loss(ids, ids).backward()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from boosted_attention.lab.experiments.language._shared import matched_arm
+from boosted_attention.lab.experiments.language._arms import matched_arm
 from boosted_attention.lab.experiments.language.controls import EXPERIMENT, OVER, RIVALS, TIMED, timed
 from boosted_attention.lab.work.language import NearestInTime, TimeMatched
 from tests.lab.experiments.made import TEXT, check, language_result, percent, row, text_results, verdicts

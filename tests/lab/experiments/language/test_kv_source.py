@@ -4,12 +4,12 @@ import pytest
 
 from boosted_attention.lab.experiments.language.kv_source import (
     EXPERIMENT,
-    INPUT,
+    FROM_INPUT,
+    OF_ROUND_0,
     OVER_INPUT,
     OVER_SHARED,
     PERPLEXITY,
     RESIDUAL,
-    SHARED,
     VALIDATION,
 )
 from tests.lab.experiments.made import (
@@ -26,8 +26,8 @@ from tests.lab.experiments.made import (
     verdicts,
 )
 
-VALUES = {RESIDUAL: (67.85, 68.0, 67.9), INPUT: (69.2, 69.4, 69.3), SHARED: (71.0, 71.3, 71.5)}
-ARM = {"boosted": RESIDUAL, "boosted-input": INPUT, "boosted-shared": SHARED}
+VALUES = {RESIDUAL: (67.85, 68.0, 67.9), FROM_INPUT: (69.2, 69.4, 69.3), OF_ROUND_0: (71.0, 71.3, 71.5)}
+ARM = {"boosted": RESIDUAL, "boosted-input": FROM_INPUT, "boosted-shared": OF_ROUND_0}
 
 
 def arm_of(options):
@@ -42,19 +42,22 @@ def test_test_and_validation_perplexity_are_kept_apart():
     other = shifted(VALUES, 30.0)
     table = made(VALUES, other)
     for text, v in (("stdlib", VALUES), ("wikitext-103", other)):
-        check(table, {PERPLEXITY[arm].on(text): v[arm] for arm in (RESIDUAL, INPUT)})
-        check(table, {VALIDATION[arm].on(text): [value + 1000 for value in v[arm]] for arm in (RESIDUAL, INPUT)})
+        check(table, {PERPLEXITY[arm].on(text): v[arm] for arm in (RESIDUAL, FROM_INPUT)})
+        check(table, {VALIDATION[arm].on(text): [value + 1000 for value in v[arm]] for arm in (RESIDUAL, FROM_INPUT)})
         check(
             table,
-            {OVER_INPUT.on(text): minus(v[RESIDUAL], v[INPUT]), OVER_SHARED.on(text): minus(v[RESIDUAL], v[SHARED])},
+            {
+                OVER_INPUT.on(text): minus(v[RESIDUAL], v[FROM_INPUT]),
+                OVER_SHARED.on(text): minus(v[RESIDUAL], v[OF_ROUND_0]),
+            },
         )
-        mean = sum(v[SHARED]) / 3
-        assert row(table, f"{SHARED} | {text}") == [mean, mean + 1000, 1.0, 2.0]
+        mean = sum(v[OF_ROUND_0]) / 3
+        assert row(table, f"{OF_ROUND_0} | {text}") == [mean, mean + 1000, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(("by", "verdict"), [(0.0, "reproduced"), (-3.0, "contradicted")])
 def test_the_residual_is_judged_by_sign(by, verdict):
-    moved = {**VALUES, INPUT: [v + by for v in VALUES[INPUT]]}
+    moved = {**VALUES, FROM_INPUT: [v + by for v in VALUES[FROM_INPUT]]}
     assert verdicts(EXPERIMENT, made(moved, VALUES), "stdlib") == {"lm-kv-residual": verdict}
 
 

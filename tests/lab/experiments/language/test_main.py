@@ -40,6 +40,9 @@ OPENWEBTEXT = {
 BETTER = dict(zip(("standard", "twicing", "param-fair"), (OVER_STANDARD, OVER_TWICING, OVER_FAIR), strict=True))
 
 
+EQUAL = "lm-equal-within-margin"
+
+
 def made(preset, *tables):
     values = dict(zip(preset.text.corpora, tables, strict=True))
     return EXPERIMENT.table(preset, perplexities(preset, values, main_arm))
@@ -87,8 +90,8 @@ def test_numbers_like_the_papers_reproduce_it():
     table = made(PAPERS_TEXT, WIKITEXT, OPENWEBTEXT)
     for text, own in (("wikitext-103", "wt103"), ("openwebtext", "owt")):
         found = verdicts(EXPERIMENT, table, text)
-        assert set(found.values()) == {"reproduced"}
-        assert len(found) == 4 + 7
+        assert {id for id, v in found.items() if v != "reproduced"} == {EQUAL}  # 1.6 % are not within the margin
+        assert len(found) == 5 + 7
         assert {id for id in found if id.startswith(("lm-wt103", "lm-owt"))} == {
             id for id in found if f"lm-{own}" in id
         }
@@ -102,11 +105,21 @@ def test_a_rival_that_wins_contradicts_its_claim_on_that_text_alone(rival):
     assert [id for id, v in here.items() if v == "contradicted"] == [
         f"lm-vs-{rival}",
         *(["lm-twicing-helps"] if rival == "standard" else []),
+        *([EQUAL] if rival == "param-fair" else []),
     ]
-    assert set(there.values()) == {"reproduced"}
+    assert {id for id, v in there.items() if v != "reproduced"} == {EQUAL}
     assert not any("wt103" in id for id in there)  # the preset's models are not the paper's
 
 
 def test_figures_of_another_text_are_not_reproduced():
     found = verdicts(EXPERIMENT, made(PAPERS_TEXT, OPENWEBTEXT, WIKITEXT), "wikitext-103")
     assert {found[f"lm-wt103-{arm}"] for arm in WIKITEXT} == {"not reproduced"}
+
+
+@pytest.mark.parametrize(
+    ("apart", "verdict"), [(0.0, "reproduced"), (1.2, "reproduced"), (1.6, "cannot tell"), (4.0, "contradicted")]
+)
+def test_models_are_equal_if_the_whole_interval_lies_within_the_margin(apart, verdict):
+    boosted = [v * (1 + (apart + off) / 100) for v, off in zip(WIKITEXT["param-fair"], (0, 0.1, -0.1), strict=True)]
+    table = made(TEXT, {**WIKITEXT, "boosted": boosted}, WIKITEXT)
+    assert verdicts(EXPERIMENT, table, "stdlib")[EQUAL] == verdict

@@ -4,14 +4,14 @@ import pytest
 
 from boosted_attention.lab.experiments.language.rounds import (
     EXPERIMENT,
+    M_3,
+    NO_GATE,
     ONE,
-    SCALAR,
+    SCALAR_GATE,
     SECOND,
     SECOND_OVER_THIRD,
     THIRD,
-    THREE,
     TWO,
-    UNGATED,
     VECTOR_OVER_NONE,
     VECTOR_OVER_SCALAR,
 )
@@ -20,15 +20,15 @@ from tests.lab.experiments.made import TEXT, check, minus, percent, perplexities
 VALUES = {
     ONE: (70.0, 71.0, 70.5),
     TWO: (65.0, 66.2, 65.4),
-    THREE: (64.0, 65.0, 64.8),
-    UNGATED: (66.0, 66.9, 66.4),
-    SCALAR: (64.5, 66.0, 65.0),
+    M_3: (64.0, 65.0, 64.8),
+    NO_GATE: (66.0, 66.9, 66.4),
+    SCALAR_GATE: (64.5, 66.0, 65.0),
 }
 
 
 def arm_of(options):
     extra = options.get("attention_options", {})
-    by_options = {"{}": TWO, "{'n_rounds': 3}": THREE, "{'gate': 'none'}": UNGATED, "{'gate': 'scalar'}": SCALAR}
+    by_options = {"{}": TWO, "{'n_rounds': 3}": M_3, "{'gate': 'none'}": NO_GATE, "{'gate': 'scalar'}": SCALAR_GATE}
     return ONE if options["attention"] == "standard" else by_options[str(extra)]
 
 
@@ -40,15 +40,15 @@ def test_every_step_is_measured_from_the_one_before():
     other = shifted(VALUES, 30.0)
     table = made(VALUES, other)
     for text, v in (("stdlib", VALUES), ("wikitext-103", other)):
-        second, third = percent(v[TWO], v[ONE]), percent(v[THREE], v[TWO])
+        second, third = percent(v[TWO], v[ONE]), percent(v[M_3], v[TWO])
         check(
             table,
             {
                 SECOND.quantity.on(text): second,
                 THIRD.quantity.on(text): third,
                 SECOND_OVER_THIRD.on(text): minus(second, third),
-                VECTOR_OVER_NONE.quantity.on(text): percent(v[TWO], v[UNGATED]),
-                VECTOR_OVER_SCALAR.quantity.on(text): percent(v[TWO], v[SCALAR]),
+                VECTOR_OVER_NONE.quantity.on(text): percent(v[TWO], v[NO_GATE]),
+                VECTOR_OVER_SCALAR.quantity.on(text): percent(v[TWO], v[SCALAR_GATE]),
             },
         )
         assert [row(table, f"{arm} | {text}")[0] for arm in v] == [sum(own) / 3 for own in v.values()]
@@ -63,6 +63,6 @@ def test_every_step_is_measured_from_the_one_before():
     ],
 )
 def test_both_parts_are_judged_by_sign(two, three, gain, enough):
-    moved = {**VALUES, TWO: (two, two + 1.1, two + 0.4), THREE: (three, three + 1.0, three + 0.6)}
+    moved = {**VALUES, TWO: (two, two + 1.1, two + 0.4), M_3: (three, three + 1.0, three + 0.6)}
     found = verdicts(EXPERIMENT, made(moved, VALUES), "stdlib")
     assert found == {"lm-rounds-gain": gain, "lm-rounds-enough": enough}

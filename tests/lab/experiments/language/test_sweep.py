@@ -4,15 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from boosted_attention.lab.experiments.language.sweep import (
-    CHOSEN,
-    EXPERIMENT,
-    NAMES,
-    arms,
-    best_factor,
-    is_inside,
-    trials,
-)
+from boosted_attention.lab.experiments.language._arms import TUNED as NAMES
+from boosted_attention.lab.experiments.language.sweep import CHOSEN, EXPERIMENT, arms, best_factor, is_inside, trials
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.trials.trial import WORKS, Context
 from boosted_attention.lab.work.language import BestStep, SweepPoint
@@ -75,11 +68,11 @@ def test_a_sweep_multiplies_every_rate_and_uses_a_seed_of_its_own():
 def test_the_table_names_the_best_the_diverged_and_the_edge():
     table = table_of((40.0, 36.0, None))
     assert [table.quantities[CHOSEN[name].on(TEXT)].mean for name in NAMES] == [1.0] * len(NAMES)
-    assert [cell and cell.ours.mean for cell in table.rows["boosted"]] == [40.0, 36.0, None, 1.0]
+    assert [cell and cell.ours.mean for cell in table.rows["boosted"]] == [40.0, 36.0, None, 1.0, None, None]
     assert any("standard x 2, " in note for note in table.notes)
     assert any(note.endswith("beyond it: none.") for note in table.notes)
     outside = table_of((40.0, 36.0, 34.0))
-    assert any("beyond it: standard, twicing," in note for note in outside.notes)
+    assert any("beyond it: standard, boosted," in note for note in outside.notes)
     nothing = table_of((None, None, None))
     assert nothing.failed[CHOSEN["boosted"].on(TEXT)] == "every training diverged"
 

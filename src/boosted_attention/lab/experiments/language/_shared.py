@@ -2,70 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Protocol
 
 from boosted_attention.lab.experiment import Results
-from boosted_attention.lab.experiments.language._trials import Arm, arm_model, training_trial
+from boosted_attention.lab.experiments.language._arms import (
+    BOOSTED,
+    PLAIN,
+    Arm,
+    arm_model,
+    name_of,
+    rate_of,
+    seeds_of,
+    tuned_as,
+)
+from boosted_attention.lab.experiments.language._trials import training_trial
 from boosted_attention.lab.judging.place import Kind, Place
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import BySeed, Cell, Paired, Table, exactly, over_seeds
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.lab.work.language import LanguageResult
-from boosted_attention.planning.matching import matched
+from boosted_attention.lab.work.language import Diverged, LanguageResult, outcome_of
 from boosted_attention.records import from_json
 from boosted_attention.validation import InputError, shortened
 
-STANDARD, TWICING, FAIR, BOOSTED = "standard", "twicing", "param-fair", "boosted"  # the arms of Table 3
-PLAIN: dict[str, Arm] = {name: {"attention": name} for name in (STANDARD, TWICING, BOOSTED)}
 WIKITEXT, OPENWEBTEXT = THE_PAPERS = ("wikitext-103", "openwebtext")
 COLUMNS = ["test perplexity", "validation perplexity", "parameters (M)", "MFLOPs per token"]
 
-Found = dict[str, dict[int, LanguageResult]]  # arm: {seed: result}
 
-find_matched = lru_cache(maxsize=64)(matched)
+class Found(dict[str, dict[int, LanguageResult]]):
+    """Results by arm and seed; an arm of which a training diverged is not among them, but in ``diverged``."""
 
+    def __init__(self, results: Mapping[str, dict[int, LanguageResult]] = {}):
+        super().__init__(results)
+        self.diverged: dict[str, dict[int, Diverged]] = {}
 
-def matched_arm(preset: Preset, arm: Arm, by: str) -> Arm:
-    """The standard model that costs what ``arm`` costs."""
-    given = arm_model(preset, arm)
-    model = find_matched(given, by)
-    found = {**arm, "attention": "standard", "d_model": model.d_model}
-    return found if model.ffn_multiple == given.ffn_multiple else {**found, "ffn_multiple": model.ffn_multiple}
-
-
-def main_arms(preset: Preset) -> dict[str, Arm]:
-    """The arms of Table 3."""
-    return {
-        STANDARD: PLAIN[STANDARD],
-        TWICING: PLAIN[TWICING],
-        FAIR: matched_arm(preset, PLAIN[BOOSTED], "parameters"),
-        BOOSTED: PLAIN[BOOSTED],
-    }
+    def add(self, other: Found) -> None:
+        """Take the arms of others in."""
+        self.update(other)
+        self.diverged |= other.diverged
 
 
 def training_trials(preset: Preset, arms: Mapping[str, Arm]) -> list[Trial]:
-    """Every arm with every seed on every corpus."""
+    """Every arm with its seeds on every corpus."""
     return [
         training_trial(preset, corpus, arm, seed, name)
         for corpus in preset.text.corpora
         for seed in preset.text.seeds
         for name, arm in arms.items()
+        if seed in seeds_of(preset, corpus, arm)
     ]
 
 
+def on_first_text(trials: Callable[[Preset], list[Trial]]) -> Callable[[Preset], list[Trial]]:
+    """Those trials without which there is no table: a further text is shown when it is there."""
+
+    def needed(preset: Preset) -> list[Trial]:
+        return [trial for trial in trials(preset) if trial.config["data"]["corpus"] == preset.text.corpora[0]]
+
+    return needed
+
+
 def read(preset: Preset, results: Results, corpus: str, arms: Mapping[str, Arm]) -> Found:
-    """Results of the arms by seed; they must have seen the same data in the same order."""
-    found = {
-        name: {
-            seed: language_result(results, training_trial(preset, corpus, arm, seed, name))
-            for seed in preset.text.seeds
-        }
-        for name, arm in arms.items()
-    }
+    """Results of the arms that are there with all their seeds; they must have seen the same data in the same order."""
+    found = Found()
+    for name, arm in arms.items():
+        with suppress(KeyError):  # not there yet
+            found.add(
+                by_seed(
+                    results,
+                    name,
+                    {s: training_trial(preset, corpus, arm, s, name) for s in seeds_of(preset, corpus, arm)},
+                )
+            )
     require_alike(found, corpus)
+    return found
+
+
+def by_seed(results: Results, name: str, trials: Mapping[int, Trial]) -> Found:
+    """Results of one arm; KeyError if one is not there."""
+    read = {seed: outcome_of(results(trial)) for seed, trial in trials.items()}
+    diverged = {seed: one for seed, one in read.items() if isinstance(one, Diverged)}
+    found = Found()
+    if diverged:
+        found.diverged[name] = diverged
+    elif read:
+        found[name] = {seed: one for seed, one in read.items() if isinstance(one, LanguageResult)}
     return found
 
 
@@ -104,8 +128,8 @@ def perplexities(found: Found) -> dict[str, BySeed]:
 
 
 def percent(a: BySeed, b: BySeed) -> dict[int, float]:
-    """How much larger a is than b, in percent, seed by seed."""
-    return {seed: 100 * (a[seed] / b[seed] - 1) for seed in a}
+    """How much larger a is than b, in percent, for every seed that both have."""
+    return {seed: 100 * (a[seed] / b[seed] - 1) for seed in a if seed in b}
 
 
 def against_zero(quantity: Quantity, values: BySeed) -> Paired:
@@ -121,9 +145,33 @@ class Relative:
     b: str
     quantity: Quantity
 
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """What must be there."""
+        return (self.a, self.b)
+
     def of(self, values: Mapping[str, BySeed]) -> Paired:
         """The comparison, from every arm's perplexity."""
         return against_zero(self.quantity, percent(values[self.a], values[self.b]))
+
+
+@dataclass(frozen=True)
+class Points(Relative):
+    """How much larger arm a's perplexity is than arm b's, in points."""
+
+    def of(self, values: Mapping[str, BySeed]) -> Paired:
+        """The comparison, from every arm's perplexity."""
+        return Paired(self.quantity, values[self.a], values[self.b])
+
+
+class Compared(Protocol):
+    """A comparison of arms."""
+
+    @property
+    def quantity(self) -> Quantity: ...
+    @property
+    def arms(self) -> tuple[str, ...]: ...  # what must be there
+    def of(self, values: Mapping[str, BySeed]) -> Paired: ...  # from every arm's perplexity
 
 
 def relative(a: str, b: str, paper: float | None = None, name: str | None = None) -> Relative:
@@ -178,6 +226,21 @@ def compare(table: Table, preset: Preset, corpus: str, pairs: Sequence[Paired]) 
     table.compare([Paired(located(preset, corpus, pair.quantity), pair.a, pair.b) for pair in pairs])
 
 
+def compare_arms(table: Table, preset: Preset, corpus: str, found: Found, comparisons: Sequence[Compared]) -> None:
+    """Add the comparisons whose arms are there, and say of the others why they are not."""
+    values = perplexities(found)
+    for compared in comparisons:
+        quantity = located(preset, corpus, compared.quantity)
+        diverged = [arm for arm in compared.arms if arm in found.diverged]
+        absent = [arm for arm in compared.arms if arm not in values]
+        if diverged:
+            table.failed[quantity] = f"{' and '.join(diverged)} diverged"
+        elif absent:
+            table.missing[quantity] = f"{' and '.join(absent)} was not run"
+        else:
+            compare(table, preset, corpus, [compared.of(values)])
+
+
 def add_arms(
     table: Table, preset: Preset, corpus: str, found: Found, quantities: Mapping[str, Quantity] | None = None
 ) -> None:
@@ -204,6 +267,18 @@ def add_arms(
         table.add_row(row_label(preset, corpus, name), cells)
         if quantity is not None:
             table.quantities[located(preset, corpus, quantity)] = own
+    for name, quantity in asked.items():
+        if name not in found:
+            reasons = table.failed if name in found.diverged else table.missing
+            reasons[located(preset, corpus, quantity)] = "diverged" if name in found.diverged else "not run"
+    note_diverged(table, preset, corpus, found)
+
+
+def note_diverged(table: Table, preset: Preset, corpus: str, found: Found) -> None:
+    """Name the trainings that diverged."""
+    for name, by_seed in found.diverged.items():
+        told = "; ".join(f"seed {seed}: {one.diverged}" for seed, one in by_seed.items())
+        table.notes.append(f"{short(preset, corpus)}, {name} diverged and has no row: {told}.")
 
 
 def count(value: float) -> Cell:
@@ -216,11 +291,27 @@ def text_table(title: str, preset: Preset, columns: list[str] | None = None, uni
     table = Table(title, COLUMNS if columns is None else columns, precision=2, places=places(preset))
     training = "the paper's training" if preset.text.is_the_papers else f"preset {preset.name}"
     seeds = ", ".join(map(str, preset.text.seeds))
+    paired = f"over the seeds that both arms have, the first of {seeds}" if preset.text.arms else f"over seeds {seeds}"
     table.notes.append(
-        f"Differences are in {unit} of perplexity, paired over seeds {seeds}; {training} on "
+        f"Differences are in {unit} of perplexity, paired {paired}; {training} on "
         f"{', '.join(short(preset, corpus) for corpus in preset.text.corpora)}."
     )
     return table
+
+
+def described(preset: Preset, corpus: str, found: Found, arms: Mapping[str, Arm]) -> list[str]:
+    """A note on the seeds of every arm and the rate it trained at; none where all have the same of both."""
+    if not (preset.text.tuned and found):
+        return []
+    told = []
+    for label, by_seed in found.items():
+        name = name_of(preset, arms[label]) or label
+        whose = "" if tuned_as(name) == name else f", that of {tuned_as(name)}"
+        told.append(f"{label} {len(by_seed)} (x {rate_of(preset, arms[label]):g}{whose})")
+    return [
+        f"{short(preset, corpus)}: seeds of each arm, and the factor on the recipe's rates that the sweep found: "
+        f"{'; '.join(told)}. All arms share weight decay and batch size."
+    ]
 
 
 def describe_matched(preset: Preset, arms: Mapping[str, Arm]) -> str:

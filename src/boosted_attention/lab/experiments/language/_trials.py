@@ -9,13 +9,12 @@ from functools import lru_cache
 from typing import Any
 
 from boosted_attention.data.tokens import DataConfig
+from boosted_attention.lab.experiments.language._arms import Arm, arm_model, rate_of
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import planned_steps
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
-
-Arm = Mapping[str, Any]  # options of the model that differ from the preset's
 
 CORE_FLOPS = 3e10  # per second and core, for a rough time; measured on small models
 # Options that always stand in a trial's configuration; the others only where they differ from the defaults below, so
@@ -99,16 +98,12 @@ def stated(config: LanguageModelConfig | TrainingConfig | DataConfig) -> dict[st
     return kept
 
 
-def arm_model(preset: Preset, arm: Arm) -> LanguageModelConfig:
-    """The preset's model with an arm's options."""
-    return replace(preset.text.configuration().model, **arm)
-
-
 def training_trial(preset: Preset, corpus: str, arm: Arm, seed: int, name: str, *, steps: int | None = None) -> Trial:
     """One model on one corpus with one seed; ``steps`` shortens or lengthens the whole schedule in proportion."""
     base = preset.text.configuration()
     model = arm_model(preset, arm)
-    training, data = replace(base.training, seed=seed), replace(base.data, corpus=corpus)
+    training = replace(with_rates(base.training, rate_of(preset, arm)), seed=seed)
+    data = replace(base.data, corpus=corpus)
     if steps is not None:
         share = steps / planned_steps(base.model, base.training, base.data)
         training = replace(
@@ -128,19 +123,22 @@ def training_trial(preset: Preset, corpus: str, arm: Arm, seed: int, name: str, 
     )
 
 
+def with_rates(training: TrainingConfig, factor: float) -> TrainingConfig:
+    """The training with all its learning rates multiplied by a factor."""
+    matrix_lr = None if training.matrix_lr is None else training.matrix_lr * factor
+    return replace(training, lr=training.lr * factor, matrix_lr=matrix_lr)
+
+
 def sweep_trial(preset: Preset, corpus: str, arm: Arm, name: str, factor: float) -> Trial:
     """One model with all its learning rates multiplied by a factor, and the seed of sweeps."""
     base = preset.text.configuration()
     model, data = arm_model(preset, arm), replace(base.data, corpus=corpus)
-    matrix_lr = None if base.training.matrix_lr is None else base.training.matrix_lr * factor
-    training = replace(
-        base.training, lr=base.training.lr * factor, matrix_lr=matrix_lr, seed=preset.text.sweep_seed, eval_every=0
-    )
+    training = replace(with_rates(base.training, factor), seed=preset.text.sweep_seed, eval_every=0)
     return Trial(
         work="language.sweep",
         config={"model": stated(model), "training": stated(training), "data": stated(data)},
-        label=f"{name}, {corpus}",
-        group=name,
+        label=f"{name}, rates x {factor:g}, d={base.model.d_model}, {corpus}",
+        group=f"{name}, sweep at d={base.model.d_model}",
         seconds=cost(model, training, data),
     )
 
@@ -151,7 +149,7 @@ def timing_trial(preset: Preset, arms: Mapping[str, Arm], name: str) -> Trial:
         work="language.time",
         config={
             "models": [[label, stated(arm_model(preset, arm))] for label, arm in arms.items()],
-            "batch_size": preset.text.configuration().training.batch_size,
+            "training": stated(preset.text.configuration().training),
             "repeats": preset.text.timed_steps,
         },
         label=f"step times, {name}",

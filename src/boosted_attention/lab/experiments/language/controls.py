@@ -5,21 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
+from boosted_attention.chart import Figure, Panel, Series, measured
 from boosted_attention.lab.experiment import Experiment, Results
-from boosted_attention.lab.experiments.language._shared import (
+from boosted_attention.lab.experiments.language._arms import (
     BOOSTED,
+    DEEPER,
+    EQUAL_FLOPS,
     FAIR,
+    LATE_TWICING,
+    MORE_HEADS,
+    OTHER_FORMS,
+    PARALLEL,
     PLAIN,
+    SEQUENTIAL,
     STANDARD,
     TWICING,
-    Found,
-    add_arms,
-    compare,
-    describe_matched,
-    located,
+    Arm,
+    all_arms,
     main_arms,
-    matched_arm,
-    perplexities,
+    seeds_named,
+)
+from boosted_attention.lab.experiments.language._shared import (
+    add_arms,
+    compare_arms,
+    describe_matched,
+    describe_places,
+    described,
+    located,
+    on_first_text,
     read,
     relative,
     require_alike,
@@ -27,7 +40,8 @@ from boosted_attention.lab.experiments.language._shared import (
     text_table,
     training_trials,
 )
-from boosted_attention.lab.experiments.language._trials import Arm, derived_trial, timing_trial
+from boosted_attention.lab.experiments.language._trials import derived_trial, timing_trial
+from boosted_attention.lab.experiments.language.main import OVER_FAIR, OVER_STANDARD, OVER_TWICING
 from boosted_attention.lab.judging.claim import Role, claim
 from boosted_attention.lab.judging.facts import BEATS_EQUAL_PARAMETERS, RESIDUAL_IS_KEY
 from boosted_attention.lab.judging.place import Kind
@@ -39,9 +53,7 @@ from boosted_attention.lab.work.language import TimeMatched
 from boosted_attention.records import from_json
 
 TITLE = "Controls: is it the residual?"
-PARALLEL, EQUAL_FLOPS, DEEPER, TIMED = "parallel", "FLOP-matched width", "one more layer", "time-matched width"
-SEQUENTIAL, MORE_HEADS, LATE_TWICING = "sequential", "twice the heads", "twicing in the last layers"
-OTHER_FORMS = ("differential", "differential-v2", "gated", "boosted-differential")
+TIMED = "time-matched width"
 RIVALS = (
     STANDARD,
     TWICING,
@@ -55,22 +67,14 @@ RIVALS = (
     *OTHER_FORMS,
     TIMED,
 )
-OVER = {rival: relative(BOOSTED, rival) for rival in RIVALS}
+SAID = {r.b: r.quantity.paper for r in (OVER_STANDARD, OVER_TWICING, OVER_FAIR)}  # of the paper, on WikiText-103
+OVER = {rival: relative(BOOSTED, rival, SAID.get(rival)) for rival in RIVALS}
 
 
 def arms(preset: Preset) -> dict[str, Arm]:
     """Every arm whose configuration is known beforehand."""
-    model = preset.text.configuration().model
-    return {
-        **main_arms(preset),
-        PARALLEL: {"attention": "parallel"},
-        SEQUENTIAL: {"attention": "sequential"},
-        EQUAL_FLOPS: matched_arm(preset, PLAIN[BOOSTED], "flops"),
-        DEEPER: {**PLAIN[STANDARD], "n_layers": model.n_layers + 1},
-        MORE_HEADS: {**PLAIN[STANDARD], "n_heads": 2 * model.n_heads},
-        LATE_TWICING: {**PLAIN[TWICING], "boosted_layers": f"last:{max(1, model.n_layers // 2)}"},
-        **{form: {"attention": form} for form in OTHER_FORMS},
-    }
+    known = all_arms(preset)
+    return {name: known[name] for name in (BOOSTED, *RIVALS) if name != TIMED}
 
 
 def timings(preset: Preset) -> Trial:
@@ -85,12 +89,17 @@ def timed(preset: Preset, corpus: str, seed: int) -> Trial:
     return derived_trial(preset, corpus, seed, TIMED, "language.train-time-matched", timings(preset), {})
 
 
+def timed_seeds(preset: Preset, corpus: str) -> tuple[int, ...]:
+    """The seeds of the time-matched model."""
+    return seeds_named(preset, corpus, TIMED) if preset.text.arms else preset.text.seeds
+
+
 def trials(preset: Preset) -> list[Trial]:
-    matched = [timed(preset, corpus, seed) for corpus in preset.text.corpora for seed in preset.text.seeds]
-    return [*training_trials(preset, arms(preset)), timings(preset), *matched]
+    matched = [timed(preset, corpus, s) for corpus in preset.text.corpora for s in timed_seeds(preset, corpus)]
+    return [*training_trials(preset, arms(preset)), *([timings(preset)] if matched else []), *matched]
 
 
-def needed(preset: Preset) -> list[Trial]:
+def asked(preset: Preset) -> list[Trial]:
     """The question of the title; every further arm is shown as it is there."""
     return training_trials(preset, {name: arms(preset)[name] for name in (*main_arms(preset), PARALLEL)})
 
@@ -100,24 +109,21 @@ def collect(preset: Preset, results: Results) -> Table:
     matched = {name: arms(preset)[name] for name in (FAIR, EQUAL_FLOPS)}
     table.notes.append(describe_matched(preset, matched))
     for corpus in preset.text.corpora:
-        found: Found = {}
-        for name, arm in arms(preset).items():
-            with suppress(KeyError):  # not there yet
-                found |= read(preset, results, corpus, {name: arm})
+        found = read(preset, results, corpus, arms(preset))
+        table.notes += described(preset, corpus, found, arms(preset))
         with suppress(KeyError):
-            in_time = {seed: from_json(TimeMatched, results(timed(preset, corpus, seed))) for seed in preset.text.seeds}
-            table.notes.append(f"{short(preset, corpus)}: {describe_timed(in_time)}.")
+            in_time = {
+                seed: from_json(TimeMatched, results(timed(preset, corpus, seed)))
+                for seed in timed_seeds(preset, corpus)
+            }
+            if in_time:
+                table.notes.append(f"{short(preset, corpus)}: {describe_timed(in_time)}.")
             trained = {seed: result.trained for seed, result in in_time.items() if result.trained is not None}
-            if len(trained) == len(in_time):
+            if trained and len(trained) == len(in_time):
                 found[TIMED] = trained
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)
-        values = perplexities(found)
-        compare(table, preset, corpus, [OVER[name].of(values) for name in values if name != BOOSTED])
-        for compared in OVER.values():
-            quantity = located(preset, corpus, compared.quantity)
-            if quantity not in table.quantities:
-                table.missing[quantity] = f"{compared.b} was not run"
+        compare_arms(table, preset, corpus, found, list(OVER.values()))
     return table
 
 
@@ -152,6 +158,38 @@ CLAIMS = [
     ),
 ]
 
+
+def figure(preset: Preset, table: Table, results: Results) -> Figure:
+    panels = []
+    for corpus in preset.text.corpora:
+        known = {rival: table.quantities.get(located(preset, corpus, OVER[rival].quantity)) for rival in RIVALS}
+        ours = {rival: estimate for rival, estimate in known.items() if estimate is not None}
+        if not ours:
+            continue
+        places = {rival: i for i, rival in enumerate(ours)}
+        series = [measured("ours, 95 % interval", list(places.values()), list(ours.values()), "points")]
+        paper = {places[rival]: OVER[rival].quantity.paper for rival in ours}
+        said = {i: value for i, value in paper.items() if value is not None}
+        if said:
+            series.append(Series(name="paper, WikiText-103", x=list(said), y=list(said.values()), style="points"))
+        panels.append(
+            Panel(
+                x_label="",
+                y_label="boosted against it (% of perplexity)",
+                series=series,
+                title=short(preset, corpus),
+                ticks={float(i): rival for rival, i in places.items()},
+                levels={"no difference": 0.0},
+            )
+        )
+    return Figure(
+        name="differences",
+        title="Boosted attention against every rival, paired by seed",
+        caption=f"Below zero boosted attention is better. {describe_places(table)}",
+        panels=panels,
+    )
+
+
 EXPERIMENT = Experiment(
     name="lm-controls",
     title=TITLE,
@@ -160,5 +198,6 @@ EXPERIMENT = Experiment(
     trials=trials,
     collect=collect,
     claims=CLAIMS,
-    needed=needed,
+    figure=figure,
+    needed=on_first_text(asked),
 )

@@ -8,17 +8,15 @@ import numpy as np
 
 from boosted_attention.chart import Figure, Panel, measured
 from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiments.language._arms import BOOSTED, FAIR, STANDARD, TWICING, main_arms
 from boosted_attention.lab.experiments.language._shared import (
-    BOOSTED,
-    FAIR,
-    STANDARD,
-    TWICING,
     WIKITEXT,
     against_zero,
     compare,
     describe_places,
     located,
-    main_arms,
+    note_diverged,
+    on_first_text,
     read,
     short,
     tag,
@@ -67,8 +65,8 @@ def training_needed(
     None if a seed never reaches it.
     """
     columns: dict[str, dict[int, float]] = {cost: {} for cost in COSTS}
-    for seed, theirs in goal.items():
-        ours = runner[seed]
+    for seed in sorted(set(goal) & set(runner)):
+        ours, theirs = runner[seed], goal[seed]
         steps = steps_to(ours.curve, theirs.final_validation_loss)
         if steps is None:
             return None
@@ -85,6 +83,12 @@ def collect(preset: Preset, results: Results) -> Table:
         found = read(preset, results, corpus, main_arms(preset))
         pairs, never = [], []
         for other, quantity in STEPS_TO.items():
+            if BOOSTED not in found or other not in found:
+                diverged = [arm for arm in (BOOSTED, other) if arm in found.diverged]
+                reasons = table.failed if diverged else table.missing
+                why = f"{' and '.join(diverged)} diverged" if diverged else "not run"
+                reasons[located(preset, corpus, quantity)] = why
+                continue
             for runner, goal in ((BOOSTED, other), (other, BOOSTED)):
                 columns = training_needed(found[runner], found[goal])
                 label = f"{runner}, to the end of {goal}{tag(preset, corpus)}"
@@ -98,6 +102,7 @@ def collect(preset: Preset, results: Results) -> Table:
                 if runner == BOOSTED:
                     pairs.append(against_zero(quantity, columns["steps"]))
         compare(table, preset, corpus, pairs)
+        note_diverged(table, preset, corpus, found)
         if never:
             table.notes.append(f"Not reached with every seed, so without figures: {'; '.join(never)}.")
     table.notes[0] = "What is needed less than (-) or beyond (+) the whole run of the model to be reached, in percent."
@@ -115,13 +120,15 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
             points = points[len(points) > 3 :]  # the untrained model would flatten the rest
             series.append(measured(arm, [step for step, _ in points], [e for _, e in points]))
             last[arm] = points[-1][1].mean
+        if not series:
+            continue
         panels.append(
             Panel(
                 x_label="step",
                 y_label="validation loss (nats)",
                 series=series,
                 title=short(preset, corpus),
-                levels={f"where {FAIR} ends": last[FAIR]},
+                levels={f"where {FAIR} ends": last[FAIR]} if FAIR in last else {},
             )
         )
     return Figure(
@@ -171,4 +178,5 @@ EXPERIMENT = Experiment(
     collect=collect,
     claims=CLAIMS,
     figure=figure,
+    needed=on_first_text(trials),
 )

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from boosted_attention.chart import Figure, Panel, Series, measured
 from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiments.language._arms import BOOSTED, FAIR, STANDARD, TWICING, main_arms
 from boosted_attention.lab.experiments.language._shared import (
-    BOOSTED,
-    FAIR,
     OPENWEBTEXT,
-    STANDARD,
-    TWICING,
     WIKITEXT,
+    Points,
     Relative,
     add_arms,
-    compare,
+    compare_arms,
     describe_matched,
     describe_places,
-    main_arms,
-    perplexities,
+    described,
+    on_first_text,
     read,
     relative,
     row_label,
@@ -26,11 +26,11 @@ from boosted_attention.lab.experiments.language._shared import (
     training_trials,
 )
 from boosted_attention.lab.judging.claim import Claim, Role, claim
-from boosted_attention.lab.judging.facts import BEATS_EQUAL_PARAMETERS, BEATS_STANDARD, BEATS_TWICING
+from boosted_attention.lab.judging.facts import BEATS_EQUAL_PARAMETERS, BEATS_STANDARD, BEATS_TWICING, EQUALS_WIDTH
 from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
-from boosted_attention.lab.judging.table import Paired, Table
-from boosted_attention.lab.judging.verdicts import below, number
+from boosted_attention.lab.judging.table import Table
+from boosted_attention.lab.judging.verdicts import below, equal, number
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 
@@ -52,6 +52,7 @@ OVER_STANDARD, OVER_TWICING, OVER_FAIR, TWICING_GAIN, FAIR_GAIN = RELATIVES = tu
     for a, b in ((BOOSTED, STANDARD), (BOOSTED, TWICING), (BOOSTED, FAIR), (TWICING, STANDARD), (FAIR, STANDARD))
 )
 POINTS_OVER_TWICING = Quantity("boosted - twicing, in points of perplexity")
+MARGIN = 1.5  # percent: models whose perplexities lie nearer are equal
 
 
 def trials(preset: Preset) -> list[Trial]:
@@ -60,34 +61,35 @@ def trials(preset: Preset) -> list[Trial]:
 
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset)
+    arms = main_arms(preset)
     for corpus in preset.text.corpora:
-        found = read(preset, results, corpus, main_arms(preset))
+        found = read(preset, results, corpus, arms)
         own = PAPER.get(corpus, {})
         add_arms(table, preset, corpus, found, {arm: q.with_paper(own.get(arm)) for arm, q in PERPLEXITY.items()})
-        values = perplexities(found)
-        pairs = [on_corpus(r.of(values), r, corpus) for r in RELATIVES]
-        pairs.append(Paired(POINTS_OVER_TWICING, values[BOOSTED], values[TWICING]))
-        compare(table, preset, corpus, pairs)
-    table.notes.append(describe_matched(preset, {FAIR: main_arms(preset)[FAIR]}))
+        points = Points(BOOSTED, TWICING, POINTS_OVER_TWICING)
+        compare_arms(table, preset, corpus, found, [*(on_corpus(r, corpus) for r in RELATIVES), points])
+        table.notes += described(preset, corpus, found, arms)
+    table.notes.append(describe_matched(preset, {FAIR: arms[FAIR]}))
     return table
 
 
-def on_corpus(pair: Paired, r: Relative, corpus: str) -> Paired:
+def on_corpus(r: Relative, corpus: str) -> Relative:
     """The comparison with what the paper says of it on this text; on others, what it says on WikiText-103."""
-    theirs = percent(r.a, r.b, corpus if corpus in PAPER else WIKITEXT)
-    return Paired(pair.quantity.with_paper(theirs), pair.a, pair.b)
+    return replace(r, quantity=r.quantity.with_paper(percent(r.a, r.b, corpus if corpus in PAPER else WIKITEXT)))
 
 
 def figure(preset: Preset, table: Table, results: Results) -> Figure:
-    arms = list(PERPLEXITY)
     panels = []
     for corpus in preset.text.corpora:
-        cells = [cell for arm in arms if (cell := table.rows[row_label(preset, corpus, arm)][0]) is not None]
-        series = [measured("ours, 95 % interval", range(len(arms)), [cell.ours for cell in cells], "points")]
+        shown = [arm for arm in PERPLEXITY if row_label(preset, corpus, arm) in table.rows]
+        cells = [cell for arm in shown if (cell := table.rows[row_label(preset, corpus, arm)][0]) is not None]
+        if not cells:
+            continue
+        series = [measured("ours, 95 % interval", range(len(cells)), [cell.ours for cell in cells], "points")]
         paper = {i: cell.paper for i, cell in enumerate(cells) if cell.paper is not None}
         if paper:
             series.append(Series(name="paper", x=list(paper), y=list(paper.values()), style="points"))
-        ticks = {float(i): arm for i, arm in enumerate(arms)}
+        ticks = {float(i): arm for i, arm in enumerate(shown)}
         panels.append(
             Panel(x_label="", y_label="test perplexity", series=series, title=short(preset, corpus), ticks=ticks)
         )
@@ -171,6 +173,14 @@ CLAIMS = [
         paper=f"{TWICING_GAIN.quantity.paper:+} %",
         role=Role.ASIDE,
     ),
+    claim(
+        "lm-equal-within-margin",
+        EQUALS_WIDTH,
+        OVER_FAIR.quantity,
+        equal(0.0, MARGIN),
+        f"Boosted attention has the perplexity of the wider standard model with as many parameters, within {MARGIN} %.",
+        paper=f"{percent(BOOSTED, FAIR, WIKITEXT):+} % and {percent(BOOSTED, FAIR, OPENWEBTEXT):+} %",
+    ),
     *on_text(WIKITEXT, "wt103"),
     *on_text(OPENWEBTEXT, "owt"),
 ]
@@ -184,5 +194,6 @@ EXPERIMENT = Experiment(
     collect=collect,
     claims=CLAIMS,
     figure=figure,
+    needed=on_first_text(trials),
     by_default=True,
 )

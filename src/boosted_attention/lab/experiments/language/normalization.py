@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiments.language._arms import BOOSTED, FAIR, POST, STANDARD, Arm, all_arms
 from boosted_attention.lab.experiments.language._shared import (
-    BOOSTED,
-    FAIR,
-    STANDARD,
     WIKITEXT,
     add_arms,
-    compare,
-    main_arms,
-    perplexities,
+    compare_arms,
+    described,
+    on_first_text,
     read,
     relative,
     text_table,
     training_trials,
 )
-from boosted_attention.lab.experiments.language._trials import Arm
 from boosted_attention.lab.experiments.language.main import PAPER as MAIN
 from boosted_attention.lab.judging.claim import claim
 from boosted_attention.lab.judging.facts import NEEDS_PRE_LN
@@ -32,7 +29,6 @@ from boosted_attention.lab.trials.trial import Trial
 
 TITLE = "Placement of the norms (Table 4)"
 ARMS = (STANDARD, FAIR, BOOSTED)
-POST = {arm: f"{arm}, post" for arm in ARMS}
 PAPER = {STANDARD: 77.2, FAIR: 71.8, BOOSTED: 84.6}  # under Post-LN, on WikiText-103
 PERPLEXITY = {arm: Quantity(f"perplexity, {POST[arm]}", PAPER[arm]) for arm in ARMS}
 
@@ -54,8 +50,8 @@ RELATIVES = (BOOSTED_PRE, BOOSTED_POST, FAIR_PRE, FAIR_POST)
 
 def arms(preset: Preset) -> dict[str, Arm]:
     """The arms without twicing, before and after the norms have moved."""
-    pre = {name: main_arms(preset)[name] for name in ARMS}
-    return {**pre, **{POST[name]: {**arm, "norm": "post"} for name, arm in pre.items()}}
+    known = all_arms(preset)
+    return {name: known[name] for name in (*ARMS, *POST.values())}
 
 
 def trials(preset: Preset) -> list[Trial]:
@@ -68,8 +64,8 @@ def collect(preset: Preset, results: Results) -> Table:
         found = read(preset, results, corpus, arms(preset))
         own = {POST[arm]: q if corpus == WIKITEXT else q.with_paper(None) for arm, q in PERPLEXITY.items()}
         add_arms(table, preset, corpus, found, own)
-        values = perplexities(found)
-        compare(table, preset, corpus, [r.of(values) for r in RELATIVES])
+        compare_arms(table, preset, corpus, found, RELATIVES)
+        table.notes += described(preset, corpus, found, arms(preset))
     return table
 
 
@@ -135,5 +131,12 @@ CLAIMS = [
 ]
 
 EXPERIMENT = Experiment(
-    name="lm-normalization", title=TITLE, kind=Kind.LANGUAGE, order=120, trials=trials, collect=collect, claims=CLAIMS
+    name="lm-normalization",
+    title=TITLE,
+    kind=Kind.LANGUAGE,
+    order=120,
+    trials=trials,
+    collect=collect,
+    claims=CLAIMS,
+    needed=on_first_text(trials),
 )

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from boosted_attention.chart import Figure, Panel, measured
 from boosted_attention.lab.experiment import Experiment, Results
-from boosted_attention.lab.experiments.language._shared import (
+from boosted_attention.lab.experiments.language._arms import (
     BOOSTED,
+    DEEPER,
+    EQUAL_FLOPS,
+    FAIR,
+    PARALLEL,
     PLAIN,
+    SHARED,
     STANDARD,
+    TWICING,
+    WIDE,
+    Arm,
+    all_arms,
+    name_of,
+    seeds_of,
+)
+from boosted_attention.lab.experiments.language._shared import (
     describe_places,
+    note_diverged,
+    on_first_text,
     perplexity,
     read,
     row_label,
@@ -16,33 +31,47 @@ from boosted_attention.lab.experiments.language._shared import (
     text_table,
     training_trials,
 )
-from boosted_attention.lab.experiments.language._trials import Arm, timing_trial
+from boosted_attention.lab.experiments.language._trials import timing_trial
 from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.table import Cell, Table, exactly, over_seeds
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.timing import StepRatios
 from boosted_attention.records import from_json
+from boosted_attention.statistics import Estimate
 
 TITLE = "Perplexity against compute and time"
 FLOPS, STEP_TIME = "training FLOPs (1e12)", "step time (standard = 1)"
+WIDTH_CURVE = "standard, by width"
 
 
-def arms(preset: Preset) -> dict[str, Arm]:
-    model = preset.text.configuration().model
-    d, n, h = model.d_model, model.n_layers, model.n_heads
-    standard, boosted = PLAIN[STANDARD], PLAIN[BOOSTED]
-    wider = {f"standard, d={w}": {**standard, "d_model": w} for w in (d + 2 * h, d + 4 * h, d + 8 * h)}
-    deeper = {f"standard, {n + k} layers": {**standard, "n_layers": n + k} for k in (1, 2)}
+def widths(preset: Preset) -> dict[str, Arm]:
+    """Standard models by width: the line to beat, since width can be bought in any amount."""
+    model, known = preset.text.configuration().model, all_arms(preset)
+    d, h = model.d_model, model.n_heads
+    wider = {f"standard, d={w}": {**PLAIN[STANDARD], "d_model": w} for w in (d + 2 * h, d + 4 * h, d + 8 * h)}
+    named = {name: known[name] for name in (STANDARD, FAIR, EQUAL_FLOPS, WIDE)}
+    return {**named, **{name: arm for name, arm in wider.items() if name_of(preset, arm) is None}}
+
+
+def candidates(preset: Preset) -> dict[str, Arm]:
+    model, known = preset.text.configuration().model, all_arms(preset)
+    n, h, boosted = model.n_layers, model.n_heads, PLAIN[BOOSTED]
     return {
-        STANDARD: standard,
-        **wider,
-        **deeper,
+        **widths(preset),
+        DEEPER: known[DEEPER],
+        f"standard, {n + 2} layers": {**PLAIN[STANDARD], "n_layers": n + 2},
         BOOSTED: boosted,
-        "boosted, shared K/V": {"attention": "boosted-shared"},
+        **{name: known[name] for name in (SHARED, PARALLEL, TWICING)},
         "boosted, last half": {**boosted, "boosted_layers": f"last:{max(1, n // 2)}"},
         "boosted, one K/V head in the correction": {**boosted, "attention_options": {"n_kv_heads": [h, 1]}},
     }
+
+
+def arms(preset: Preset) -> dict[str, Arm]:
+    """The models that the preset trains."""
+    first = preset.text.corpora[0]
+    return {name: arm for name, arm in candidates(preset).items() if seeds_of(preset, first, arm)}
 
 
 def timings(preset: Preset) -> Trial:
@@ -51,6 +80,11 @@ def timings(preset: Preset) -> Trial:
 
 def trials(preset: Preset) -> list[Trial]:
     return [*training_trials(preset, arms(preset)), timings(preset)]
+
+
+def needed(preset: Preset) -> list[Trial]:
+    """The step times, and the trainings on the first text."""
+    return [*on_first_text(lambda own: training_trials(own, arms(own)))(preset), timings(preset)]
 
 
 def dominated(points: dict[str, tuple[float, float]]) -> dict[str, list[str]]:
@@ -70,6 +104,7 @@ def collect(preset: Preset, results: Results) -> Table:
     ratios = from_json(StepRatios, results(timings(preset))).measured
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, arms(preset))
+        note_diverged(table, preset, corpus, found)
         by_flops, by_time = {}, {}
         for name, by_seed in found.items():
             one = next(iter(by_seed.values()))
@@ -78,7 +113,7 @@ def collect(preset: Preset, results: Results) -> Table:
             cells = [Cell(ours), Cell(exactly(flops)), Cell(exactly(ratios[name]))]
             table.add_row(row_label(preset, corpus, name), cells)
             by_flops[name], by_time[name] = (flops, ours.mean), (ratios[name], ours.mean)
-        for what, points in (("FLOPs", by_flops), ("step time", by_time)):
+        for what, points in (("FLOPs", by_flops), ("step time", by_time)) if found else ():
             beaten = {name: by for name, by in dominated(points).items() if by}
             front = [name for name in points if name not in beaten]
             text = "; ".join(f"{name} by {' and '.join(by)}" for name, by in beaten.items()) or "none"
@@ -91,23 +126,43 @@ def collect(preset: Preset, results: Results) -> Table:
 def figure(preset: Preset, table: Table, results: Results) -> Figure:
     panels = []
     for corpus in preset.text.corpora:
-        for heading in (FLOPS, STEP_TIME):
-            column, series = table.columns.index(heading), []
-            for arm in arms(preset):
-                cells = table.rows[row_label(preset, corpus, arm)]
-                perplexity, cost = cells[0], cells[column]
-                assert perplexity is not None
-                assert cost is not None
-                series.append(measured(arm, [cost.ours.mean], [perplexity.ours], "points"))
+        shown = {
+            arm: row for arm in arms(preset) if (row := table.rows.get(row_label(preset, corpus, arm))) is not None
+        }
+        for heading in (FLOPS, STEP_TIME) if shown else ():
+            column = table.columns.index(heading)
+            points = {arm: (mean_of(row[column]), estimate_of(row[0])) for arm, row in shown.items()}
+            line = sorted((points[arm] for arm in widths(preset) if arm in points), key=lambda point: point[0])
+            series = [measured(WIDTH_CURVE, [cost for cost, _ in line], [e for _, e in line])]
+            series += [
+                measured(arm, [cost], [e], "points") for arm, (cost, e) in points.items() if arm not in widths(preset)
+            ]
             panels.append(Panel(x_label=heading, y_label="test perplexity", series=series, title=short(preset, corpus)))
     return Figure(
         name="pareto",
         title="Perplexity against what it costs",
-        caption=f"Not in the paper. {describe_places(table)}",
+        caption=f"Not in the paper. The line is the standard model by width, which a form of attention has to beat. "
+        f"{describe_places(table)}",
         panels=panels,
     )
 
 
+def estimate_of(cell: Cell | None) -> Estimate:
+    assert cell is not None
+    return cell.ours
+
+
+def mean_of(cell: Cell | None) -> float:
+    return estimate_of(cell).mean
+
+
 EXPERIMENT = Experiment(
-    name="lm-pareto", title=TITLE, kind=Kind.LANGUAGE, order=190, trials=trials, collect=collect, figure=figure
+    name="lm-pareto",
+    title=TITLE,
+    kind=Kind.LANGUAGE,
+    order=190,
+    trials=trials,
+    collect=collect,
+    figure=figure,
+    needed=needed,
 )

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 
+from boosted_attention.chart import Figure, Panel, measured
 from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiments.language import sweep
+from boosted_attention.lab.experiments.language._arms import BOOSTED, PLAIN, arm_model, matched_arm
 from boosted_attention.lab.experiments.language._shared import (
-    BOOSTED,
-    PLAIN,
     Found,
     against_zero,
+    by_seed,
     compare,
-    language_result,
-    matched_arm,
+    describe_places,
+    located,
+    note_diverged,
     percent,
     perplexity,
     require_alike,
+    short,
     tag,
     text_table,
 )
-from boosted_attention.lab.experiments.language._trials import arm_model, training_trial
+from boosted_attention.lab.experiments.language._trials import training_trial
 from boosted_attention.lab.judging.claim import claim
 from boosted_attention.lab.judging.facts import SIZE
 from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import BySeed, Cell, Table, over_seeds
 from boosted_attention.lab.judging.verdicts import SHOWN
-from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.presets import Preset, UndecidedError
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import planned_steps
 
@@ -39,8 +44,14 @@ BY_LOSS = Quantity("slope of the difference against the standard model's loss")
 
 
 def widths(preset: Preset) -> list[int]:
+    """The preset's width with those of its further sizes, or one below and one above it."""
     d = preset.text.configuration().model.d_model
-    return [d // 2, d, 3 * d // 2]
+    return [d, *at_sizes(preset)] if preset.text.sizes else [d // 2, d, 3 * d // 2]
+
+
+def at_sizes(preset: Preset) -> dict[int, Preset]:
+    """The preset at its further sizes, by width."""
+    return {one.text.configuration().model.d_model: one for one in map(preset.at, preset.text.sizes)}
 
 
 def steps(preset: Preset, width: int) -> int | None:
@@ -56,6 +67,8 @@ def steps(preset: Preset, width: int) -> int | None:
 
 def pair(preset: Preset, corpus: str, width: int, seed: int) -> tuple[Trial, Trial]:
     """The boosted model of a width, and the standard one with as many parameters."""
+    if width in at_sizes(preset):
+        return pair(at_sizes(preset)[width], corpus, width, seed)
     own = preset.text.configuration().model.d_model
     boosted = PLAIN[BOOSTED] if width == own else {**PLAIN[BOOSTED], "d_model": width}
     standard = matched_arm(preset, boosted, "parameters")
@@ -66,43 +79,113 @@ def pair(preset: Preset, corpus: str, width: int, seed: int) -> tuple[Trial, Tri
     )
 
 
+def seeds(preset: Preset) -> tuple[int, ...]:
+    """The seeds that all widths have."""
+    return preset.text.seeds[: min((size.seeds for size in preset.text.sizes), default=None)]
+
+
+def texts(preset: Preset) -> tuple[str, ...]:
+    """The texts of the comparison: the first alone where there are further sizes."""
+    return preset.text.corpora[:1] if preset.text.sizes else preset.text.corpora
+
+
+def pairs(preset: Preset, width: int) -> list[Trial]:
+    return [t for corpus in texts(preset) for seed in seeds(preset) for t in pair(preset, corpus, width, seed)]
+
+
 def trials(preset: Preset) -> list[Trial]:
-    return [
-        trial
-        for corpus in preset.text.corpora
-        for seed in preset.text.seeds
-        for width in widths(preset)
-        for trial in pair(preset, corpus, width, seed)
-    ]
+    sizes = at_sizes(preset)
+    listed = [trial for width in widths(preset) if width not in sizes for trial in pairs(preset, width)]
+    for width, one in sizes.items():
+        listed += sweep.trials(one)
+        with suppress(UndecidedError):  # until that sweep is finished
+            listed += pairs(preset, width)
+    return listed
 
 
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset, ["boosted", "matched standard", "difference (%)"])
-    own, seeds = preset.text.configuration().model.d_model, preset.text.seeds
-    for corpus in preset.text.corpora:
-        gains: dict[int, BySeed] = {}
-        strength: dict[int, BySeed] = {}
-        everything: Found = {}
+    for corpus in texts(preset):
+        found = Found()
         for width in widths(preset):
-            both = {
-                seed: [language_result(results, trial) for trial in pair(preset, corpus, width, seed)] for seed in seeds
-            }
-            found = {name: {seed: r[i] for seed, r in both.items()} for i, name in enumerate(("boosted", "matched"))}
-            everything |= {f"{name}, d={width}": by_seed for name, by_seed in found.items()}
-            boosted, standard = (perplexity(found[name]) for name in ("boosted", "matched"))
-            gains[width] = percent(boosted, standard)
-            strength[width] = {seed: math.log(value) for seed, value in standard.items()}
-            cells = [Cell(over_seeds(values)) for values in (boosted, standard, gains[width])]
-            table.add_row(f"d={width}{tag(preset, corpus)}", cells)
-        require_alike(everything, corpus)
-        by_width = {s: slope([math.log(d) for d in gains], [gains[d][s] for d in gains]) for s in seeds}
-        by_loss = {s: slope([strength[d][s] for d in gains], [gains[d][s] for d in gains]) for s in seeds}
-        # The gain is how far perplexity falls, so that a slope below zero means it fades.
-        fading = {s: -value for s, value in by_width.items()}
-        pairs = [against_zero(OWN_WIDTH, gains[own]), against_zero(BY_WIDTH, fading), against_zero(BY_LOSS, by_loss)]
-        compare(table, preset, corpus, pairs)
-    table.notes.append("Equal tokens per parameter. Slopes are in percent per e-fold of width, and per nat of loss.")
+            both = {seed: pair(preset, corpus, width, seed) for seed in seeds(preset)}
+            for i, name in enumerate(("boosted", "matched")):
+                found.add(by_seed(results, f"{name}, d={width}", {seed: trials[i] for seed, trials in both.items()}))
+        require_alike(found, corpus)
+        note_diverged(table, preset, corpus, found)
+        if found.diverged:
+            reason = f"{' and '.join(found.diverged)} diverged"
+            table.failed |= {located(preset, corpus, q): reason for q in (OWN_WIDTH, BY_WIDTH, BY_LOSS)}
+        else:
+            add_widths(table, preset, corpus, found)
+    for one in at_sizes(preset).values():
+        table.notes += [describe_sweep(one, results, name) for name in sweep.arms(one)]
+    for text in set(table.places) - {short(preset, corpus) for corpus in texts(preset)}:
+        table.missing |= {q.on(text): "not run" for q in (OWN_WIDTH, BY_WIDTH, BY_LOSS)}
+    tokens = "The recipes' own steps" if preset.text.sizes else "Equal tokens per parameter"
+    table.notes.append(f"{tokens}. Slopes are in percent per e-fold of width, and per nat of loss.")
     return table
+
+
+def add_widths(table: Table, preset: Preset, corpus: str, found: Found) -> None:
+    """A row per width, and how the gain changes from width to width."""
+    gains: dict[int, BySeed] = {}
+    strength: dict[int, BySeed] = {}
+    for width in widths(preset):
+        boosted, standard = (perplexity(found[f"{name}, d={width}"]) for name in ("boosted", "matched"))
+        gains[width] = percent(boosted, standard)
+        strength[width] = {seed: math.log(value) for seed, value in standard.items()}
+        cells = [Cell(over_seeds(values)) for values in (boosted, standard, gains[width])]
+        table.add_row(row_of(preset, corpus, width), cells)
+    by_width = {s: slope([math.log(d) for d in gains], [gains[d][s] for d in gains]) for s in seeds(preset)}
+    by_loss = {s: slope([strength[d][s] for d in gains], [gains[d][s] for d in gains]) for s in seeds(preset)}
+    # The gain is how far perplexity falls, so that a slope below zero means it fades.
+    fading = {s: -value for s, value in by_width.items()}
+    own = gains[preset.text.configuration().model.d_model]
+    changes = [against_zero(OWN_WIDTH, own), against_zero(BY_WIDTH, fading), against_zero(BY_LOSS, by_loss)]
+    compare(table, preset, corpus, changes)
+
+
+def row_of(preset: Preset, corpus: str, width: int) -> str:
+    return f"d={width}{tag(preset, corpus)}"
+
+
+def describe_sweep(preset: Preset, results: Results, name: str) -> str:
+    """The rates tried for an arm at a further size."""
+    points = sweep.points_of(preset, results, preset.text.corpora[0], name)
+    tried = ", ".join(f"x {f:g} {'diverged' if v is None else f'{v:.2f}'}" for f, v in sorted(points.items()))
+    return (
+        f"d={preset.text.configuration().model.d_model}, {name}: validation perplexity by factor on the rates: {tried}"
+        f"; best x {sweep.best_factor(points) or min(points):g}"
+        f"{'' if sweep.is_inside(points) else ', at the edge of the grid'}."
+    )
+
+
+def figure(preset: Preset, table: Table, results: Results) -> Figure:
+    panels = []
+    for corpus in texts(preset):
+        known = {d: row[2] for d in widths(preset) if (row := table.rows.get(row_of(preset, corpus, d))) is not None}
+        gains = {d: cell.ours for d, cell in known.items() if cell is not None}
+        panels.append(
+            Panel(
+                x_label="width",
+                y_label="boosted against equal parameters (%)",
+                series=[measured("ours, 95 % interval", list(gains), list(gains.values()))] if gains else [],
+                title=short(preset, corpus),
+                ticks={float(d): str(d) for d in gains},
+                levels={"no difference": 0.0},
+                log_x=True,
+            )
+        )
+    panels += [
+        sweep.sweep_panel(one, results, one.text.corpora[0], f"rates at d={d}") for d, one in at_sizes(preset).items()
+    ]
+    return Figure(
+        name="scale",
+        title="The gain over equal parameters, by width",
+        caption=f"The paper's open question: below zero boosted attention is better. {describe_places(table)}",
+        panels=panels,
+    )
 
 
 def slope(x: list[float], y: list[float]) -> float:
@@ -122,5 +205,12 @@ CLAIMS = [
 ]
 
 EXPERIMENT = Experiment(
-    name="lm-scale", title=TITLE, kind=Kind.LANGUAGE, order=170, trials=trials, collect=collect, claims=CLAIMS
+    name="lm-scale",
+    title=TITLE,
+    kind=Kind.LANGUAGE,
+    order=170,
+    trials=trials,
+    collect=collect,
+    claims=CLAIMS,
+    figure=figure,
 )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiments.language._arms import BOOSTED, PLAIN, STANDARD
 from boosted_attention.lab.experiments.language._shared import (
-    BOOSTED,
-    PLAIN,
-    STANDARD,
     add_arms,
     compare,
     language_result,

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from boosted_attention.chart import Figure, Panel, Series
 from boosted_attention.lab.experiment import Experiment, Results
-from boosted_attention.lab.experiments.language._shared import (
-    BOOSTED,
-    PLAIN,
-    describe_places,
-    located,
-    main_arms,
-    matched_arm,
-    places,
-    row_label,
-    short,
-)
-from boosted_attention.lab.experiments.language._trials import Arm, sweep_trial
-from boosted_attention.lab.experiments.language.controls import DEEPER, EQUAL_FLOPS, PARALLEL
-from boosted_attention.lab.experiments.language.controls import arms as control_arms
+from boosted_attention.lab.experiments.language._arms import BOOSTED, STANDARD, TUNED, Arm, all_arms
+from boosted_attention.lab.experiments.language._shared import describe_places, located, places, row_label, short
+from boosted_attention.lab.experiments.language._trials import sweep_trial
 from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Table, cell, exactly
@@ -30,43 +19,65 @@ from boosted_attention.lab.work.language import SweepPoint
 from boosted_attention.records import from_json
 
 TITLE = "Validation perplexity by learning rate: factors on all rates of the recipe"
-SHARED = "shared K/V"
 CLOSE = 0.005  # of the perplexity: points nearer than this are taken for equal
-NAMES = ("standard", "twicing", "param-fair", "boosted", PARALLEL, EQUAL_FLOPS, DEEPER, SHARED)
-CHOSEN = {name: Quantity(f"best factor, {name}") for name in NAMES}
+STEP = 2.0  # between neighbours of a grid that is extended
+LARGEST_GRID = 8  # points of an extended one
+CHOSEN = {name: Quantity(f"best factor, {name}") for name in TUNED}
+AT_BEST = {name: Quantity(f"boosted - {name}, each at its best rate") for name in TUNED if name != BOOSTED}
+OF_BOOSTED = ("boosted against it (%)", "at the standard model's rate (%)")
+AT_SHARED = {name: Quantity(f"boosted - {name}, both at the standard model's rate") for name in AT_BEST}
 Points = Mapping[float, float | None]  # factor: validation perplexity; None where training diverged
 
 
 def arms(preset: Preset) -> dict[str, Arm]:
-    """The arms whose rate is tuned."""
-    controls = control_arms(preset)
-    return {
-        **main_arms(preset),
-        PARALLEL: controls[PARALLEL],
-        EQUAL_FLOPS: matched_arm(preset, PLAIN[BOOSTED], "flops"),
-        DEEPER: controls[DEEPER],
-        SHARED: {"attention": "boosted-shared"},
-    }
+    """The arms whose rate is tuned; at a further size, those that are trained there."""
+    known = all_arms(preset)
+    return {name: known[name] for name in TUNED if not preset.text.arms or name in preset.text.arms}
 
 
-def point(preset: Preset, corpus: str, arm: Arm, name: str, factor: float) -> Trial:
-    return sweep_trial(preset, corpus, arm, f"{name}, rates x {factor:g}", factor)
+def texts(preset: Preset) -> tuple[str, ...]:
+    """The texts that rates are tuned on: the first alone, where arms train at the rates found."""
+    return preset.text.corpora[:1] if preset.text.tuned else preset.text.corpora
+
+
+def grid(preset: Preset, name: str) -> tuple[float, ...]:
+    """The factors that are tried for an arm: the preset's, and those by which results made it longer."""
+    return tuple(preset.text.decided.grids.get(preset.text.recipe, {}).get(name, preset.text.rates))
 
 
 def trials(preset: Preset) -> list[Trial]:
     return [
-        point(preset, corpus, arm, name, factor)
-        for corpus in preset.text.corpora
+        sweep_trial(preset, corpus, arm, name, factor)
+        for corpus in texts(preset)
         for name, arm in arms(preset).items()
-        for factor in preset.text.rates
+        for factor in grid(preset, name)
     ]
 
 
 def points_of(preset: Preset, results: Results, corpus: str, name: str) -> dict[float, float | None]:
     """The sweep of one arm on one corpus."""
+    return points_at(preset, results, corpus, name, grid(preset, name))
+
+
+def points_at(
+    preset: Preset, results: Results, corpus: str, name: str, factors: Sequence[float]
+) -> dict[float, float | None]:
+    """Points of one arm's sweep; KeyError if one is not there."""
     arm = arms(preset)[name]
-    found = {f: from_json(SweepPoint, results(point(preset, corpus, arm, name, f))) for f in preset.text.rates}
+    found = {f: from_json(SweepPoint, results(sweep_trial(preset, corpus, arm, name, f))) for f in factors}
     return {f: None if p.best is None else p.best.validation_perplexity for f, p in found.items()}
+
+
+def extension(points: Points) -> float | None:
+    """The factor that a grid lacks: beyond the edge at which the lowest perplexity lies; None if it needs no more.
+
+    A grid on which everything diverged grows towards smaller rates.
+    """
+    if is_inside(points) or len(points) >= LARGEST_GRID:
+        return None
+    smallest, *_, largest = sorted(points)
+    known = [(value, factor) for factor, value in points.items() if value is not None]
+    return largest * STEP if known and min(known)[1] == largest else smallest / STEP
 
 
 def best_factor(points: Points) -> float | None:
@@ -86,58 +97,86 @@ def is_inside(points: Points) -> bool:
     return 0 < worst_last.index(min(worst_last)) < len(values) - 1
 
 
-def collect(preset: Preset, results: Results) -> Table:
-    rates = sorted(preset.text.rates)
-    table = Table(TITLE, [*(f"x {factor:g}" for factor in rates), "best"], precision=2, places=places(preset))
-    for corpus in preset.text.corpora:
-        diverged, outside = [], []
-        for name in arms(preset):
-            points, quantity = points_of(preset, results, corpus, name), located(preset, corpus, CHOSEN[name])
-            best = best_factor(points)
-            values = [points[factor] for factor in rates]
-            row: list[Cell | None] = [None if value is None else Cell(exactly(value)) for value in values]
-            diverged += [f"{name} x {factor:g}" for factor in rates if points[factor] is None]
-            outside += [] if is_inside(points) else [name]
-            if best is None:
-                table.failed[quantity] = "every training diverged"
-            table.add_row(
-                row_label(preset, corpus, name), [*row, None if best is None else cell(quantity, exactly(best))]
-            )
-        where = short(preset, corpus)
-        table.notes.append(f"{where}: diverged, and counted as worst: {', '.join(diverged) or 'none'}.")
-        table.notes.append(
-            f"{where}: best at the edge of the grid, so that a better rate may lie beyond it: "
-            f"{', '.join(outside) or 'none'}."
-        )
+def rows(table: Table, preset: Preset, results: Results, corpus: str, rates: Sequence[float]) -> None:
+    """Add a row per arm, and say what diverged and which best rates lie at an edge."""
+    diverged, outside = [], []
+    swept = {name: points_of(preset, results, corpus, name) for name in arms(preset)}
+    for name, points in swept.items():
+        quantity, best = located(preset, corpus, CHOSEN[name]), best_factor(points)
+        values = [points.get(factor) for factor in rates]
+        row: list[Cell | None] = [None if value is None else Cell(exactly(value)) for value in values]
+        diverged += [f"{name} x {factor:g}" for factor in sorted(points) if points[factor] is None]
+        outside += [] if is_inside(points) else [name]
+        if best is None:
+            table.failed[quantity] = "every training diverged"
+        row.append(None if best is None else cell(quantity, exactly(best)))
+        row += [against(table, preset, corpus, q, name, swept) for q in (AT_BEST, AT_SHARED)]
+        table.add_row(row_label(preset, corpus, name), row)
+    where = short(preset, corpus)
+    table.notes.append(f"{where}: diverged, and counted as worst: {', '.join(diverged) or 'none'}.")
     table.notes.append(
-        f"Seed {preset.text.sweep_seed}, which no table uses. Of two within {100 * CLOSE:g} % the smaller is taken."
+        f"{where}: best at the edge of the grid, so that a better rate may lie beyond it: "
+        f"{', '.join(outside) or 'none'}."
+    )
+
+
+def against(
+    table: Table,
+    preset: Preset,
+    corpus: str,
+    quantities: Mapping[str, Quantity],
+    name: str,
+    swept: Mapping[str, Points],
+) -> Cell | None:
+    """How much larger the boosted model's perplexity is, in percent of an arm's, with the sweep's one seed."""
+    if name not in quantities:
+        return None
+    shared = best_factor(swept[STANDARD]) if STANDARD in swept else None
+    pair = [swept[BOOSTED], swept[name]]
+    factors = [shared, shared] if quantities is AT_SHARED else [best_factor(points) for points in pair]
+    ours, theirs = (points.get(f) if f is not None else None for points, f in zip(pair, factors, strict=True))
+    if ours is None or theirs is None:
+        return None
+    return cell(located(preset, corpus, quantities[name]), exactly(100 * (ours / theirs - 1)))
+
+
+def collect(preset: Preset, results: Results) -> Table:
+    rates = sorted({factor for name in arms(preset) for factor in grid(preset, name)})
+    columns = [*(f"x {factor:g}" for factor in rates), "best", *OF_BOOSTED]
+    table = Table(TITLE, columns, precision=2, places=places(preset))
+    for corpus in texts(preset):
+        rows(table, preset, results, corpus, rates)
+    table.notes.append(
+        f"Seed {preset.text.sweep_seed}, which no table uses. Of two within {100 * CLOSE:g} % the smaller is taken. "
+        "The last two columns say of the same trainings what one shared rate would have said."
     )
     return table
 
 
+def sweep_panel(preset: Preset, results: Results, corpus: str, title: str) -> Panel:
+    """The perplexities of every arm by factor."""
+    series, factors = [], set()
+    for name in arms(preset):
+        points = points_of(preset, results, corpus, name)
+        known = {factor: value for factor, value in sorted(points.items()) if value is not None}
+        factors |= set(points)
+        series.append(Series(name=name, x=list(known), y=list(known.values())))
+    return Panel(
+        x_label="factor on all rates",
+        y_label="validation perplexity",
+        series=series,
+        title=title,
+        ticks={float(factor): f"{factor:g}" for factor in sorted(factors)},
+        log_x=True,
+    )
+
+
 def figure(preset: Preset, table: Table, results: Results) -> Figure:
-    panels = []
-    for corpus in preset.text.corpora:
-        series = []
-        for name in arms(preset):
-            points = points_of(preset, results, corpus, name)
-            known = {factor: value for factor, value in sorted(points.items()) if value is not None}
-            series.append(Series(name=name, x=list(known), y=list(known.values())))
-        panels.append(
-            Panel(
-                x_label="factor on all rates",
-                y_label="validation perplexity",
-                series=series,
-                title=short(preset, corpus),
-                ticks={float(factor): f"{factor:g}" for factor in sorted(preset.text.rates)},
-                log_x=True,
-            )
-        )
     return Figure(
         name="sweep",
         title="Learning rates",
         caption=f"Not in the paper: one seed each, which no table uses. {describe_places(table)}",
-        panels=panels,
+        panels=[sweep_panel(preset, results, corpus, short(preset, corpus)) for corpus in texts(preset)],
     )
 
 

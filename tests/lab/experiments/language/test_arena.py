@@ -1,0 +1,114 @@
+"""The arena from its first training to its tables, at a size of seconds."""
+
+import json
+
+import pytest
+
+from boosted_attention.lab.experiments.language import controls, equal_cost, normalization, rewards, scale
+from boosted_attention.lab.figures import all_figures
+from boosted_attention.lab.presets import PAIR, PRESETS
+from boosted_attention.lab.reproduce import all_trials, reproduce, reread, stored_preset
+from boosted_attention.lab.shipped import section
+from tests.lab.experiments.language.arena import SMALL
+from tests.text import sample_text
+
+
+@pytest.fixture(scope="session")
+def arena(made_once, text_file, tmp_path_factory):
+    """(what was found, its folder)."""
+    more = tmp_path_factory.getbasetemp() / "more.txt"
+    more.write_text(sample_text(20_000, seed=7))
+    preset = SMALL.with_corpora([f"text:{text_file}", f"text:{more}"])
+
+    def make(out):
+        found = reproduce(list(preset.experiments), preset, out, workers=2)
+        assert not found.outcome.failures
+        assert not found.incomplete
+
+    out = made_once("arena", make)
+    return reread(stored_preset(out), out), out
+
+
+def test_every_experiment_of_the_preset_yields_a_table_and_its_figure(arena):
+    found, out = arena
+    assert set(PRESETS["arena"].experiments) <= set(found.tables)
+    figures = {figure.name: figure for figure in all_figures(found, found.preset)}
+    assert {"rewards", "sweep", "differences", "scale", "pareto", "convergence", "results"} <= set(figures)
+    assert all(figure.panels for figure in figures.values())
+    assert "### arena" in section("arena", out)
+
+
+def test_decisions_are_written_down_and_follow_from_the_records(arena):
+    found, out = arena
+    written = json.loads((out / "claims.json").read_text())["preset"]["text"]["decided"]
+    assert set(written["rates"]["arena"]) == set(written["grids"]["arena"])
+    assert written["pair_seeds"] in (2, 3)
+    assert set(written["rates"]["arena-128"]) == set(PAIR)
+    again = reread(SMALL.with_corpora(found.preset.text.corpora), out)
+    assert again.preset == found.preset
+    assert [row.verdict for row in again.ledger.rows] == [row.verdict for row in found.ledger.rows]
+
+
+def test_nothing_was_trained_that_no_table_uses(arena):
+    found, out = arena
+    wanted = {trial.key for trial in all_trials(found.preset.experiments, found.preset)}
+    assert {path.parent.name for path in out.glob("trials/*/result.json")} == wanted
+
+
+def test_arms_have_the_seeds_and_the_rates_that_were_fixed(arena):
+    found, _ = arena
+    decided, main = found.preset.text.decided, found.tables["lm-main"]
+    first, second = main.places
+    counts = {str(c.quantity): c.difference.n for c in main.comparisons}
+    assert counts[f"boosted - param-fair | {first}"] == decided.pair_seeds
+    assert counts[f"boosted - standard | {first}"] == 2
+    assert counts[f"boosted - param-fair | {second}"] == 1
+    missing = {str(q): why for q, why in main.missing.items()}
+    assert missing[f"boosted - standard | {second}"] == "standard was not run"
+    rates = decided.rates["arena"]
+    note = next(n for n in found.tables["lm-normalization"].notes if "boosted, post" in n and "factor" in n)
+    assert f"boosted, post 1 (x {rates['boosted']:g}, that of boosted)" in note
+    assert f"boosted {decided.pair_seeds} (x {rates['boosted']:g})" in note
+
+
+def test_costs_stand_side_by_side(arena):
+    found, _ = arena
+    table = found.tables["lm-equal-cost"]
+    first = next(iter(table.places))
+    assert {r.quantity.on(first) for r in equal_cost.OVER} <= set(table.quantities)
+    assert "of which there are 3" in table.notes[-1]
+    elastic = found.tables["lm-rewards"]
+    assert {q.on(first) for q in rewards.ELASTICITY.values()} <= set(elastic.quantities)
+    assert controls.OVER["parallel"].quantity.on(first) in found.tables["lm-controls"].quantities
+    assert list(found.tables["lm-scale"].rows) == [f"d={d} | {first}" for d in (64, 128)]
+    assert scale.BY_WIDTH.on(first) in found.tables["lm-scale"].quantities
+
+
+def test_without_the_other_text_the_tables_are_there_already(arena, tmp_path):
+    found, out = arena
+    (tmp_path / "trials").mkdir()
+    second = found.preset.text.corpora[1]
+    for path in out.glob("trials/*/result.json"):
+        record = json.loads(path.read_text())
+        if record["trial"]["config"].get("data", {}).get("corpus") != second:
+            (tmp_path / "trials" / path.parent.name).mkdir()
+            (tmp_path / "trials" / path.parent.name / "result.json").write_text(path.read_text())
+    fewer = reread(found.preset, tmp_path)
+    assert set(fewer.tables) == set(found.tables)
+    assert not any("more.txt" in label for label in fewer.tables["lm-main"].rows)
+
+
+def test_a_training_that_diverges_is_shown_and_its_comparisons_failed(arena):
+    found, _ = arena
+    preset = found.preset
+    wild = {t.key for t in all_trials(["lm-normalization"], preset) if t.group == "boosted, post"}
+    diverged = {"diverged": "step 2: loss nan", "data": "d"}
+
+    def results(trial):
+        return diverged if trial.key in wild else found.outcome.result(trial)
+
+    table = normalization.EXPERIMENT.table(preset, results)
+    text = next(iter(table.places))
+    assert table.failed[normalization.BOOSTED_POST.quantity.on(text)] == "boosted, post diverged"
+    assert any("boosted, post diverged and has no row: seed 101: step 2: loss nan" in note for note in table.notes)
+    assert not any(label.startswith("boosted, post") for label in table.rows)
