@@ -152,5 +152,5 @@ def test_a_training_that_diverges_is_a_result_and_read_as_one(tmp_path, text_fil
     result = WORKS["language.train"].perform(Context(folder=tmp_path, shared=tmp_path), **wild)
     found = outcome_of(result)
     assert isinstance(found, Diverged)
-    assert "loss nan" in found.diverged
+    assert "NaN" in found.diverged
     assert found.data
