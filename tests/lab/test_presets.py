@@ -65,6 +65,7 @@ def test_only_the_papers_own_settings_count_as_the_papers():
         "quick": True,
         "cpu": True,
         "arena": True,
+        "look": True,
         "paper": True,
     }
     assert [name for name, preset in PRESETS.items() if preset.text.is_the_papers] == ["paper"]
@@ -76,3 +77,15 @@ def test_only_the_papers_own_settings_count_as_the_papers():
 def test_a_damaged_preset_is_refused(key, value):
     with pytest.raises(ValueError, match=r"counts|must be"):
         Preset.from_dict({**to_json(PRESETS["quick"]), key: value})
+
+
+def test_a_look_at_the_papers_model_is_no_part_of_the_arena():
+    """Its size and its wider rival are the paper's, its training the arena's; one seed cannot tell anything."""
+    look = PRESETS["look"]
+    base = look.text.configuration()
+    assert (base.model.d_model, base.model.vocab_size, base.model.max_len) == (256, 16_384, 256)
+    assert base.training.steps * base.training.batch_size * base.model.max_len == pytest.approx(4e6, rel=1e-3)
+    assert (base.training.optimizer, len(look.text.seeds)) == ("muon", 1)
+    assert {t.group for t in all_trials(look.experiments, look)} == {"standard", "boosted", "param-fair"}
+    assert main_arms(look)["param-fair"]["d_model"] == 288
+    assert not look.text.is_the_papers

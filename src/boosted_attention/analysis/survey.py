@@ -15,9 +15,13 @@ from torch import Tensor, nn
 
 from boosted_attention.attention.trace import LayerTrace, capture
 from boosted_attention.progress import Progress
-from boosted_attention.validation import require
+from boosted_attention.validation import InputError, require
 
 T = TypeVar("T")
+
+
+class BrokenModelError(InputError):
+    """The model computes infinite or NaN values."""
 
 
 class Study(Protocol):
@@ -175,7 +179,7 @@ def rounded(value: T, digits: int = 6) -> T:
         digits: significant digits.
 
     Raises:
-        InputError: a number is infinite or NaN, as those of a broken model are.
+        BrokenModelError: a number is infinite or NaN.
     """
     return _rounded(value, digits)
 
@@ -191,6 +195,7 @@ def _rounded(value: Any, digits: int) -> Any:
         items = [_rounded(v, digits) for v in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, float):
-        require(bool(np.isfinite(value)), "the analysis met infinite or NaN values: the model's weights are broken")
+        if not np.isfinite(value):
+            raise BrokenModelError("the analysis met infinite or NaN values: the model's weights are broken")
         return float(f"{value:.{digits}g}")
     return value

@@ -9,7 +9,7 @@ def run(*, preset: str = "quick") -> int:
     Example: boosted-attention experiments --preset paper
 
     Args:
-        preset: effort: smoke, quick, cpu, arena or paper.
+        preset: effort: smoke, quick, cpu, arena, look or paper.
     """
     from rich.console import Console
     from rich.table import Table

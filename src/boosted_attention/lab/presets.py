@@ -266,6 +266,20 @@ PRESETS = {
             timed_steps=40,
         ),
     ),
+    "look": Preset(
+        name="look",
+        **SYNTHETIC,
+        experiments=("lm-main",),
+        text=TextPreset(
+            recipe="arena",
+            corpora=("enwik8-clean",),
+            model={"vocab_size": 16_384, "d_model": 256, "max_len": 256},
+            training={"steps": 1953, "batch_size": 8, "eval_every": 651},  # 4 million tokens
+            data={"tokenizer": "paper", "train_tokens": 4_000_000, "held_out_tokens": 65_536},
+            seeds=(401,),
+            arms=dict.fromkeys((*PAIR, "standard"), 1),
+        ),
+    ),
     "paper": Preset(
         name="paper",
         **{**SYNTHETIC, "seeds": 30, "long_seeds": 30, "map_size": 20_000},
@@ -279,7 +293,8 @@ def preset(name: str, seeds: int | None = None, corpora: Sequence[str] = ()) -> 
     """A preset by name.
 
     Args:
-        name: smoke (seconds), quick (minutes), cpu (hours), arena (half a day) or paper.
+        name: smoke (seconds), quick (minutes), cpu (hours), arena (half a day), look (the paper's model, once, for
+            hours) or paper.
         seeds: seeds per model instead of the preset's.
         corpora: texts of the language models instead of the preset's.
     """

@@ -86,7 +86,10 @@ def settle(names: Sequence[str], preset: Preset, out: Path) -> tuple[Preset, Out
     """The preset with what stored results decide, and the results of the experiments that there are with it."""
     outcome = stored(all_trials(names, preset), out)
     while (now := settled(preset, outcome.result)) != preset:
-        preset, outcome = now, stored(all_trials(names, now), out)
+        more = stored(all_trials(names, now), out)
+        outcome.records |= more.records  # those that decided stay, also where no experiment asks for them any more
+        outcome.remarks = list(dict.fromkeys(outcome.remarks + more.remarks))
+        preset = now
     return preset, outcome
 
 

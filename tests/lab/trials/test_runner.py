@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,36 @@ def test_finished_trials_are_never_repeated(tmp_path):
         outcome = execute(trials, tmp_path, workers=2)
         assert [outcome.result(trial)["double"] for trial in trials] == [2, 4, 6, 4]
     assert sorted((tmp_path / "log").read_text().split()) == ["1", "2", "3"]
+
+
+def test_trials_that_follow_from_results_are_done_too_and_nothing_twice(tmp_path):
+    """Each result asks for the next number up to 4; what is there already on a second call is read."""
+    log = tmp_path / "log"
+
+    def follow(outcome):
+        done = [record["result"]["value"] for record in outcome.records.values()]
+        return [count_trial(value, log) for value in range(1, min(max(done, default=0) + 2, 5))]
+
+    for _ in range(2):
+        outcome = execute([count_trial(1, log)], tmp_path, workers=2, follow=follow)
+        assert outcome.has([count_trial(value, log) for value in (1, 2, 3, 4)])
+    assert log.read_text().split() == ["1", "2", "3", "4"]
+
+
+def test_a_trial_that_failed_is_not_asked_for_again_in_the_same_call(tmp_path):
+    bad = Trial(work="test.crash", config={"marker": str(tmp_path / "marker")}, label="bad")
+    good = count_trial(1, tmp_path / "log")
+    outcome = execute([bad, good], tmp_path, workers=1, follow=lambda so_far: [bad, good])
+    assert list(outcome.failures) == ["bad"]
+    assert outcome.has([good])
+
+
+def test_the_important_begin_first_and_of_them_the_longest(tmp_path):
+    values = {1: (1, 9.0), 2: (0, 1.0), 3: (0, 5.0), 4: (1, 2.0)}  # rank and seconds
+    log = tmp_path / "log"
+    trials = [replace(count_trial(value, log), rank=r, seconds=s) for value, (r, s) in values.items()]
+    execute(trials, tmp_path, workers=1)
+    assert log.read_text().split() == ["3", "2", "1", "4"]
 
 
 def test_a_record_says_where_it_comes_from(tmp_path):

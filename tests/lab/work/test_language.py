@@ -10,11 +10,14 @@ import pytest
 
 from boosted_attention.analysis.importance import LayerImportance
 from boosted_attention.lab.experiments.language import analysis
+from boosted_attention.lab.experiments.language._arms import PLAIN
+from boosted_attention.lab.experiments.language._trials import training_trial
+from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import reproduce
 from boosted_attention.lab.trials.store import checksum
-from boosted_attention.lab.trials.trial import Context, Finished
+from boosted_attention.lab.trials.trial import WORKS, Context, Finished
 from boosted_attention.lab.work import language
-from boosted_attention.lab.work.language import start_anew_with_another_torch, train_time_matched
+from boosted_attention.lab.work.language import Diverged, outcome_of, start_anew_with_another_torch, train_time_matched
 from boosted_attention.records import to_json
 from tests.lab.experiments.language.test_analysis import one
 from tests.lab.experiments.made import language_result
@@ -140,3 +143,14 @@ def test_the_width_nearest_in_time_is_trained(monkeypatch, tmp_path):
     result = language.train_time_matched(context, model={"attention": "boosted"}, training={}, data={})
     assert seen == [{"attention": "standard", "d_model": 20}]
     assert result["measured"] == {"width": 20, "step_time": 0.95}
+
+
+def test_a_training_that_diverges_is_a_result_and_read_as_one(tmp_path, text_file):
+    preset = PRESETS["smoke"].with_corpora([f"text:{text_file}"])
+    config = training_trial(preset, preset.text.corpora[0], PLAIN["standard"], 42, "").config
+    wild = {**config, "training": {**config["training"], "lr": 1e30, "matrix_lr": 1e30}}
+    result = WORKS["language.train"].perform(Context(folder=tmp_path, shared=tmp_path), **wild)
+    found = outcome_of(result)
+    assert isinstance(found, Diverged)
+    assert "NaN" in found.diverged
+    assert found.data

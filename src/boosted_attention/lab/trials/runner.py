@@ -126,6 +126,8 @@ class Pool:
     def finish(self, waiting: Sequence[Trial], follow: Follow | None = None) -> None:
         """Do the trials, and those that follow from their results."""
         left, active = list(waiting), list[Active]()
+        if follow is not None:
+            self._take_up(follow, left, active)
         try:
             while left or active:
                 while len(active) < self.workers and (trial := self._next(left, active)) is not None:
@@ -141,19 +143,21 @@ class Pool:
                 for a in ended:
                     self._end(a)
                 if ended and follow is not None:
-                    self._take_up(follow(self.outcome), left, active)
+                    self._take_up(follow, left, active)
         finally:
             for a in active:
                 a.process.stop()
 
-    def _take_up(self, trials: Sequence[Trial], left: list[Trial], active: Sequence[Active]) -> None:
-        """Add the trials that are new to those that are left."""
-        known = (
-            {trial.key for trial in left} | {a.trial.key for a in active} | self.given_up | set(self.outcome.records)
-        )
-        new = without_result([t for t in trials if t.key not in known], self.place.directory, self.outcome)
-        self.display.expect(new)
-        left[:] = sorted([*left, *new], key=order)
+    def _take_up(self, follow: Follow, left: list[Trial], active: Sequence[Active]) -> None:
+        """Add the trials that are new to those that are left; results that are there already may ask for more."""
+        known = -1
+        while known < len(self.outcome.records):
+            known = len(self.outcome.records)
+            there = {t.key for t in [*left, *(a.trial for a in active)]} | self.given_up | set(self.outcome.records)
+            wanted = [trial for trial in follow(self.outcome) if trial.key not in there]
+            new = without_result(wanted, self.place.directory, self.outcome)
+            self.display.expect(new)
+            left[:] = sorted([*left, *new], key=order)
 
     def _start(self, trial: Trial) -> Active:
         job = Job(trial=trial, perform=WORKS[trial.work].perform, place=self.place)

@@ -13,7 +13,7 @@ import torch
 
 from boosted_attention.analysis.examine import examine
 from boosted_attention.analysis.importance import Importance, importance, most_important
-from boosted_attention.analysis.survey import draw_rows
+from boosted_attention.analysis.survey import BrokenModelError, draw_rows
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
 from boosted_attention.files import free_name, write_json
 from boosted_attention.lab.trials.store import versions
@@ -34,6 +34,7 @@ from boosted_attention.validation import InputError, require
 
 TIME_TOLERANCE = 0.15  # widths come in steps, and a shared machine is not a stop-watch
 Config = dict[str, Any]
+DIVERGENCE = (TrainingError, BrokenModelError)  # met by a step, or by the analysis of an evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +129,7 @@ def train(context: Context, *, model: Config, training: Config, data: Config) ->
     """
     try:
         return to_json(train_model(context, model, training, data))
-    except TrainingError as error:
+    except DIVERGENCE as error:
         return to_json(Diverged(diverged=str(error), data=fingerprint(context, model, data)))
 
 
@@ -190,7 +191,7 @@ def sweep_point(context: Context, *, model: Config, training: Config, data: Conf
     """Train at one learning rate; a training that diverges is a result too."""
     try:
         found = train_model(context, model, training, data)
-    except TrainingError as error:
+    except DIVERGENCE as error:
         steps, text = TrainingConfig(**training).steps, fingerprint(context, model, data)
         return to_json(SweepPoint(best=None, diverged=str(error), steps=steps, data=text))
     return to_json(SweepPoint(best=found.best, diverged=None, steps=found.steps, data=found.data))

@@ -7,7 +7,7 @@ import pytest
 from boosted_attention.lab.experiments.language import controls, equal_cost, normalization, rewards, scale
 from boosted_attention.lab.figures import all_figures
 from boosted_attention.lab.presets import PAIR, PRESETS
-from boosted_attention.lab.reproduce import all_trials, reproduce, reread, stored_preset
+from boosted_attention.lab.reproduce import all_trials, reproduce, reread, settle, stored_preset
 from boosted_attention.lab.shipped import section
 from tests.lab.experiments.language.arena import SMALL
 from tests.text import sample_text
@@ -47,6 +47,14 @@ def test_decisions_are_written_down_and_follow_from_the_records(arena):
     again = reread(SMALL.with_corpora(found.preset.text.corpora), out)
     assert again.preset == found.preset
     assert [row.verdict for row in again.ledger.rows] == [row.verdict for row in found.ledger.rows]
+
+
+def test_an_experiment_alone_finds_what_decides_it(arena):
+    found, out = arena
+    for names in (["lm-kv-source"], ["lm-main"], ["lm-scale"]):
+        preset, outcome = settle(names, SMALL.with_corpora(found.preset.text.corpora), out)
+        assert preset.text.decided.rates["arena"] == found.preset.text.decided.rates["arena"]
+        assert outcome.has(all_trials(names, preset))
 
 
 def test_nothing_was_trained_that_no_table_uses(arena):

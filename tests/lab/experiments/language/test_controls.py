@@ -1,5 +1,7 @@
 """Controls of the language model, from perplexities made by hand."""
 
+import statistics
+
 import pytest
 
 from boosted_attention.lab.experiments.language._arms import matched_arm
@@ -73,3 +75,13 @@ def test_a_rival_that_wins_contradicts_its_claim(rival, claim):
     found = verdicts(EXPERIMENT, made({**VALUES, rival: (50.0, 50.5, 51.0)}), "stdlib")
     assert [id for id, verdict in found.items() if verdict == "contradicted"] == [claim]
     assert set(found.values()) == {"contradicted", "reproduced"}
+
+
+def test_differences_are_drawn_against_zero_with_the_papers_beside_them():
+    assert EXPERIMENT.figure is not None
+    figure = EXPERIMENT.figure(TEXT, made(), lambda trial: {}[trial.key])
+    assert [panel.levels for panel in figure.panels] == [{"no difference": 0.0}] * 2
+    ours, paper = figure.panels[0].series
+    assert list((figure.panels[0].ticks or {}).values()) == list(RIVALS)
+    assert list(ours.y) == pytest.approx([statistics.mean(percent(BOOSTED, VALUES[rival])) for rival in RIVALS])
+    assert (list(paper.x), list(paper.y)) == ([0, 1, 2], [-6.0, -2.4, -1.6])  # standard, twicing, equal parameters

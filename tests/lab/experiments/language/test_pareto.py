@@ -1,6 +1,6 @@
 """Perplexity against cost, from numbers made by hand."""
 
-from boosted_attention.lab.experiments.language.pareto import EXPERIMENT, arms, dominated, timings
+from boosted_attention.lab.experiments.language.pareto import EXPERIMENT, WIDTH_CURVE, arms, dominated, timings, widths
 from boosted_attention.lab.work.timing import StepRatios
 from tests.lab.experiments.made import TEXT, language_result, row, text_results
 
@@ -36,3 +36,13 @@ def test_fronts_are_told_by_cost():
 def test_a_model_is_dominated_by_those_that_cost_no_more_and_do_better():
     points = {"a": (1.0, 5.0), "b": (2.0, 6.0), "c": (2.0, 4.0), "d": (2.0, 4.0)}
     assert dominated(points) == {"a": [], "b": ["a", "c", "d"], "c": [], "d": []}
+
+
+def test_the_width_curve_is_a_line_and_the_others_are_points():
+    results = {timings(TEXT).key: StepRatios(measured=RATIOS)}
+    assert EXPERIMENT.figure is not None
+    figure = EXPERIMENT.figure(TEXT, made(), lambda trial: results[trial.key])
+    line, *points = figure.panels[1].series
+    assert (line.name, line.style, len(line.x)) == (WIDTH_CURVE, "line", len(widths(TEXT)))
+    assert list(line.x) == sorted(RATIOS[name] for name in widths(TEXT))
+    assert {series.name for series in points} == set(NAMES) - set(widths(TEXT))

@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 
 from boosted_attention.lab.experiments.language._arms import TUNED as NAMES
-from boosted_attention.lab.experiments.language.sweep import CHOSEN, EXPERIMENT, arms, best_factor, is_inside, trials
+from boosted_attention.lab.experiments.language.sweep import (
+    AT_BEST,
+    AT_SHARED,
+    CHOSEN,
+    EXPERIMENT,
+    arms,
+    best_factor,
+    is_inside,
+    trials,
+)
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.trials.trial import WORKS, Context
 from boosted_attention.lab.work.language import BestStep, SweepPoint
@@ -75,6 +84,16 @@ def test_the_table_names_the_best_the_diverged_and_the_edge():
     assert any("beyond it: standard, boosted," in note for note in outside.notes)
     nothing = table_of((None, None, None))
     assert nothing.failed[CHOSEN["boosted"].on(TEXT)] == "every training diverged"
+
+
+def test_what_one_shared_rate_would_have_said_stands_beside_each_at_its_best():
+    """Standard is best at x 1, boosted at x 2: there it wins by a tenth, at the standard model's rate it loses."""
+    curves = dict.fromkeys(NAMES, (50.0, 40.0, 44.0)) | {"boosted": (60.0, 42.0, 36.0)}
+    by_key = dict(zip((t.key for t in trials(SMOKE)), [made(p) for name in NAMES for p in curves[name]], strict=True))
+    table = EXPERIMENT.table(SMOKE, lambda trial: by_key[trial.key])
+    assert table.quantities[AT_BEST["standard"].on(TEXT)].mean == pytest.approx(-10.0)
+    assert table.quantities[AT_SHARED["standard"].on(TEXT)].mean == pytest.approx(5.0)
+    assert table.rows["boosted"][-2:] == [None, None]
 
 
 def test_a_grid_needs_a_point_on_either_side():
