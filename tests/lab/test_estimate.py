@@ -82,3 +82,13 @@ def test_evaluations_are_counted_where_their_text_has_a_known_length():
     plain, evaluated = (taken(all_trials(["lm-main"], p)[0], clock) for p in (PRESET, small))
     more = evaluated.seconds - plain.seconds
     assert more == pytest.approx(clock.per_row(plain.model, None) * (13 + 2) * 1000 / 3)
+
+
+def test_the_sum_is_given_for_the_most_and_the_fewest_seeds(monkeypatch):
+    monkeypatch.setattr(module, "seconds_per_row", lambda model, training: SECONDS)
+    arena = PRESETS["arena"]
+    table = estimate(["lm-pilot", "lm-main"], arena, tflops=None)
+    columns = {column.header: list(column.cells) for column in table.columns}
+    most, fewest = (int(cell) for cell in columns["trainings"][-2:])
+    assert most - fewest == 2 * (16 - 8)
+    assert columns["model"][-1] == "all, if the pilot asks for no more seeds"

@@ -91,10 +91,13 @@ def estimate(names: Sequence[str], preset: Preset, tflops: float | None) -> Rich
         table.add_row(name, str(len(trained)), "", "", "", *cost(*trained))
     table.add_section()
     table.add_row("all", str(len(trials)), "", "", "", *cost(*takes.values()))
+    if preset.text.pilot is not None:
+        least = [takes[t.key] for t in all_trials(names, assumed(preset, most=False)) if t.key in takes]
+        table.add_row("all, if the pilot asks for no more seeds", str(len(least)), "", "", "", *cost(*least))
     return table
 
 
-ASSUMED = "assumed: no grid of rates grows, a pilot asks for the most seeds, and time goes with FLOPs"
+ASSUMED = "assumed: no grid of rates grows, the pilot asks for the most seeds, and time goes with FLOPs"
 
 
 def by_experiment(names: Sequence[str], preset: Preset) -> dict[str, list[Trial]]:

@@ -72,8 +72,13 @@ def step_times(preset: Preset, results: Results) -> dict[str, float]:
     return {name: found[name] for name in equal_cost.LONGER}
 
 
-def assumed(preset: Preset) -> Preset:
-    """The preset as it may be settled, for an estimate: no grid grows, the pilot asks for the most, FLOPs are time."""
+def assumed(preset: Preset, *, most: bool = True) -> Preset:
+    """The preset as it may be settled, for an estimate: no grid grows, and FLOPs are time.
+
+    Args:
+        preset: what it says of decisions is not looked at.
+        most: whether the pilot asks for the most seeds, or for no more than the arms have in any case.
+    """
     text = preset.text
     if not text.tuned:
         return preset
@@ -84,7 +89,7 @@ def assumed(preset: Preset) -> Preset:
         Decided(
             grids={},
             rates={recipe: dict.fromkeys(own, 1.0) for recipe, own in names.items()},
-            pair_seeds=None if text.pilot is None else text.pilot.most,
+            pair_seeds=None if text.pilot is None else text.pilot.most if most else text.arms[BOOSTED],
             step_times={name: flops[name] / flops[BOOSTED] for name in (STANDARD, FAIR)},
         ),
     )
