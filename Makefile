@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install reproduce test test-full lint format bench mutants
+.PHONY: help install reproduce test test-full lint format bench mutants pairs
 
 help:
 	@echo "make reproduce   the main job: the paper, its controls and its claims, in minutes"
@@ -11,6 +11,7 @@ help:
 	@echo "make lint        ruff and pyright; make format: ruff's formatter and fixes"
 	@echo "make bench       benchmarks on a quiet machine, and docs/benchmarks.md from what they measured"
 	@echo "make mutants     planted bugs, each with the test that notices it"
+	@echo "make pairs       the trained models of pairs/ once more, in half an hour"
 
 install: $(INSTALLED)
 
@@ -43,3 +44,6 @@ bench: $(INSTALLED)
 
 mutants: $(INSTALLED)
 	$(BIN)/python -m mutants
+
+pairs: $(INSTALLED)
+	$(BIN)/python -m pairs

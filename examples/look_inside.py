@@ -2,24 +2,28 @@
 
     python examples/look_inside.py
 
-The model is tiny, untrained and reads random tokens, so that this runs in seconds; put a trained one in its place.
+The model is one of the trained pairs that come with the project; it reads the source of this script.
 """
+
+from pathlib import Path
 
 import torch
 
-from boosted_attention import LanguageModelConfig, capture, disable_rounds
+from boosted_attention import capture, disable_rounds
 from boosted_attention.analysis import importance, most_important
+from boosted_attention.train import load_run
 
-torch.manual_seed(0)
-model = LanguageModelConfig(vocab_size=256, d_model=32, n_layers=3, n_heads=2, max_len=32).build().eval()
-rows = torch.randint(256, (8, 33))  # 8 sequences of 32 tokens, each with the one to predict last
+run = load_run(Path(__file__).parent.parent / "pairs" / "stdlib-1" / "boosted")
+model = run.module
+source = torch.tensor(run.tokenizer.encode(Path(__file__).read_text()))
+rows = source[: len(source) // 65 * 65].view(-1, 65)  # sequences of 64 tokens, each with the one to predict last
 ids, targets = rows[:, :-1], rows[:, 1:]
 
 with torch.no_grad():
     with capture(model) as traces:  # what every round of every layer did in the latest forward pass
-        loss = model.loss(ids, targets)
+        loss = run.model.loss(ids, targets)
     with disable_rounds(model, layers=[1]):  # as if layer 1 made no correction
-        without = model.loss(ids, targets)
+        without = run.model.loss(ids, targets)
 
 for name, trace in traces.items():
     first, correction = trace.rounds

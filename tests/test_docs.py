@@ -13,7 +13,10 @@ import boosted_attention
 from boosted_attention import list_attention
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "pairs/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 def blocks(language: str):
@@ -21,7 +24,7 @@ def blocks(language: str):
         found = re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
         for i, code in enumerate(found):
             if "lm_eval" not in code:  # which needs a model and a task: tests/pretrained/test_lm_eval.py
-                yield pytest.param(code, id=f"{page.name}-{i}")
+                yield pytest.param(code, id=f"{page.relative_to(ROOT)}-{i}")
 
 
 def recipe(target: str) -> list[str]:
@@ -31,7 +34,8 @@ def recipe(target: str) -> list[str]:
 
 
 @pytest.mark.parametrize("code", list(blocks("python")))
-def test_python_blocks_run(code):
+def test_python_blocks_run(code, monkeypatch):
+    monkeypatch.chdir(ROOT)
     names = {"__name__": "documentation"}
     exec(compile(code, "documentation", "exec"), names)
     assert len(names) > 2, "a block that defines nothing shows nothing"
@@ -39,6 +43,7 @@ def test_python_blocks_run(code):
 
 @pytest.mark.parametrize("code", list(blocks("bash")))
 def test_shell_blocks_are_true(code, tmp_path):
+    (tmp_path / "pairs").symlink_to(ROOT / "pairs")
     everything = {line for target in ("reproduce", "test") for line in recipe(target)}
     for line in code.splitlines():
         command = shlex.split(line, comments=True)

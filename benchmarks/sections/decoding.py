@@ -7,9 +7,7 @@ the prompt is read once and what is compared lies milliseconds apart.
 from __future__ import annotations
 
 import copy
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,11 +20,12 @@ from benchmarks.ours import PAPER, TINY, Size, random_batch
 from benchmarks.race import Race, Spread
 from benchmarks.section import Section, Shown, megabytes, ratio, seconds, table
 from boosted_attention.chart import Figure, Panel, Series
+from boosted_attention.model.generation import Sampling, decode
 from boosted_attention.model.language_model import LanguageModel
 
 FORMS = ("standard", "boosted", "boosted-shared", "twicing")
-TURNS, PREFILL_TURNS = 9, 5
-TOKENS = 4  # that a model decodes in its turn: few, for they lengthen the context
+TURNS, PREFILL_TURNS = 15, 7
+TOKENS = 8  # that a model decodes in its turn: few, for they lengthen the context
 ROOM = 1000  # tokens a model may decode beyond its prompt, turns that are repeated included
 MODEL, VECTOR = "standard, context 64", "matrix-vector product"
 COPIES = 4  # caches' worth of weights that take turns, so that each comes from memory
@@ -70,67 +69,20 @@ class Decoding:
     from_memory: FromMemory
 
 
-class EndedError(RuntimeError):
-    """A decoder is asked for more than its model generates."""
-
-
-class Decoder:
-    """A model in the middle of ``generate``, which goes on when it is told to.
+def decoder(model: LanguageModel, ids: Tensor) -> Callable[[int], None]:
+    """Return a function that goes on with the model's ``generate`` by so many tokens; its first call reads the prompt.
 
     Args:
         model: the model.
-        ids: the prompts (B, T), read when it is first told to go on.
+        ids: the prompts (B, T).
     """
+    steps = decode(model, ids, ROOM, None, Sampling(), None, True)
 
-    def __init__(self, model: LanguageModel, ids: Tensor):
-        self.go, self.paused = threading.Semaphore(0), threading.Semaphore(0)
-        self.left, self.closing = 0, False
-        self.problem: BaseException | None = None
-        self.thread = threading.Thread(target=self._generate, args=(model, ids), daemon=True)
-        self.thread.start()
+    def advance(tokens: int) -> None:
+        for _ in range(tokens):
+            next(steps)
 
-    def _generate(self, model: LanguageModel, ids: Tensor) -> None:
-        torch.set_num_threads(1)  # which OpenMP keeps per thread
-        self.go.acquire()
-        try:
-            if not self.closing:
-                model.generate(ids, ROOM, stream=self._pause)
-            self.problem = EndedError(f"{ROOM} tokens were generated")
-        except BaseException as problem:  # whoever waits has to learn of it
-            self.problem = problem
-        self.paused.release()
-
-    def _pause(self, token: Tensor) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.paused.release()
-            self.go.acquire()
-            if self.closing:
-                raise EndedError("closed")
-
-    def advance(self, tokens: int) -> None:
-        """Decode so many tokens more."""
-        self.left = tokens
-        self.go.release()
-        self.paused.acquire()
-        if self.problem is not None:
-            raise self.problem
-
-    def close(self) -> None:
-        """Leave ``generate``."""
-        self.closing = True
-        self.go.release()
-        self.thread.join()
-
-
-@contextmanager
-def decoders(models: Sequence[LanguageModel], ids: Tensor) -> Iterator[list[Decoder]]:
-    """Start a decoder for each model, and end them after the block."""
-    with ExitStack() as stack:
-        made = [Decoder(model, ids) for model in models]
-        for decoder in made:
-            stack.callback(decoder.close)
-        yield made
+    return advance
 
 
 def build(size: Size, form: str, context: int) -> LanguageModel:
@@ -160,9 +112,8 @@ def measure(bench: Bench) -> Decoding:
 def measure_point(bench: Bench, size: Size, batch: int, context: int, until: float) -> Point:
     """Time decoding in lockstep at one context and batch."""
     ids, _ = random_batch(size.vocab_size, batch, context)
-    with decoders([build(size, form, context) for form in FORMS], ids) as started:
-        candidates = {form: partial(one.advance, TOKENS) for form, one in zip(FORMS, started, strict=True)}
-        race = bench.race(f"batch {batch}, context {context}", candidates, TURNS, until=until)
+    candidates = {form: partial(decoder(build(size, form, context), ids), TOKENS) for form in FORMS}
+    race = bench.race(f"batch {batch}, context {context}", candidates, TURNS, until=until)
     flops = {form: size.config(form, context, 0.0).flops() for form in FORMS}
     return Point(batch=batch, context=context, tokens=TOKENS, flops=flops, decode=race)
 
@@ -182,14 +133,14 @@ def measure_bound(bench: Bench, size: Size, context: int) -> FromMemory:
             torch.mv(matrix, vector)
 
     ids, _ = random_batch(size.vocab_size, 1, context)
-    with decoders([model, *(copy.deepcopy(model) for _ in range(n_copies - 1))], ids) as started:
+    decoders = [decoder(copied, ids) for copied in (model, *(copy.deepcopy(model) for _ in range(n_copies - 1)))]
 
-        def decode() -> None:
-            for one in started:
-                one.advance(1)
+    def decode_one_each() -> None:
+        for advance in decoders:
+            advance(1)
 
-        candidates: dict[str, Callable[[], None]] = {MODEL: decode, VECTOR: multiply}
-        race = bench.race("against a matrix-vector product", candidates, 3 * TURNS, until=1.0)
+    candidates: dict[str, Callable[[], None]] = {MODEL: decode_one_each, VECTOR: multiply}
+    race = bench.race("against a matrix-vector product", candidates, 2 * TURNS, until=1.0)
     return FromMemory(weight_bytes=used, copies=n_copies, race=race)
 
 

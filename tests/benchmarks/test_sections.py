@@ -8,46 +8,29 @@ from benchmarks.bench import Bench
 from benchmarks.ours import Size, random_batch
 from benchmarks.peak import peak_of_step
 from benchmarks.race import Race, Stopwatch, spread
-from benchmarks.sections.decoding import Decoder, EndedError
+from benchmarks.sections import decoding
 from benchmarks.sections.growth import exponent
 from benchmarks.sections.steps import FORMS, droppable
+from boosted_attention.model.generation import Sampling
 
 SIZE = Size(d_model=16, n_layers=1, n_heads=2, vocab_size=31)
 
 
-def test_a_decoder_generates_what_generate_does_and_stops_in_between():
-    model = SIZE.config("boosted", 40, 0.0).build()
+def test_a_decoder_goes_on_as_generate_does_by_as_many_tokens_as_it_is_told(monkeypatch):
+    model, told = SIZE.config("boosted", 40, 0.0).build(), []
     ids, _ = random_batch(SIZE.vocab_size, 2, 5)
-    whole, told = model.generate(ids, 6), []
-    generate = model.generate
-
-    def watched(ids, count, stream):
-        return generate(ids, 6, stream=lambda token: (told.append(token), stream(token)))
-
-    model.generate = watched
-    decoder = Decoder(model, ids)
+    whole = model.generate(ids, 6)
+    choose = Sampling.choose
+    monkeypatch.setattr(Sampling, "choose", lambda *args: told.append(choose(*args)) or told[-1])
+    monkeypatch.setattr(decoding, "ROOM", 6)
+    advance = decoding.decoder(model, ids)
     assert not told
     for total, tokens in ((3, 3), (4, 1), (6, 2)):
-        decoder.advance(tokens)
+        advance(tokens)
         assert len(told) == total
     assert torch.equal(torch.stack(told, dim=1), whole[:, 5:])
-    with pytest.raises(EndedError):
-        decoder.advance(1)
-    decoder.close()
-
-
-def test_a_decoder_hands_on_what_goes_wrong():
-    model = SIZE.config("standard", 40, 0.0).build()
-    decoder = Decoder(model, torch.full((1, 3), SIZE.vocab_size))
-    with pytest.raises(ValueError, match="vocabulary"):
-        decoder.advance(1)
-    decoder.close()
-
-
-def test_a_decoder_that_was_never_told_to_go_on_can_be_closed():
-    decoder = Decoder(SIZE.config("standard", 40, 0.0).build(), torch.zeros(1, 3, dtype=torch.long))
-    decoder.close()
-    assert not decoder.thread.is_alive()
+    with pytest.raises(StopIteration):
+        advance(1)
 
 
 def test_the_exponent_of_a_power_is_its_exponent():

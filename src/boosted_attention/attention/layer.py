@@ -172,6 +172,7 @@ class AttentionLayer(Traced):
             trace.begin(len(active))
         dropout = self.config.dropout if self.training else 0.0
         kernel = choose_kernel(self.kernel, tracing=trace is not None, dropout=dropout, mask=mask_form, device=x.device)
+        rounds = list(self.rounds)  # which costs less than one index into a ModuleList
         shared_kv: KeyValue | None = None
 
         def learn(m: int, z: Tensor) -> Tensor:
@@ -180,12 +181,12 @@ class AttentionLayer(Traced):
             call = RoundCall(m, kernel, mask_form, dropout, angles, layer_cache, round_trace)
             kv = None if self.config.reads_own_kv(m) else shared_kv
             reads = source or ((x, x) if self.config.kv_source == "input" else (z, z))
-            estimate, kv = self.rounds[m](z, kv, reads, call)
+            estimate, kv = rounds[m](z, kv, reads, call)
             shared_kv = kv if m == 0 else shared_kv
             return estimate
 
         learners = [partial(learn, m) for m in active]
-        gates = [self.gates[m - 1] for m in active[1:]]
+        gates = [gate for m, gate in enumerate(self.gates, start=1) if m in active]
         residual = RESIDUALS[self.config.residual]
         estimate = boosting(x, learners, gates, residual, None if trace is None else trace.observe)
         if layer_cache is not None:

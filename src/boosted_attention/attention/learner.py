@@ -311,7 +311,8 @@ def resolve(layer: str, given: Mapping[str, Any]) -> LayerOptions:
 
 def split_heads(t: Tensor, d_head: int) -> Tensor:
     """Split into heads, (B, S, H*dh) -> (B, H, S, dh)."""
-    return t.unflatten(-1, (-1, d_head)).transpose(1, 2)
+    batch, length, width = t.shape
+    return t.view(batch, length, width // d_head, d_head).transpose(1, 2)
 
 
 def merge_heads(t: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ GROUPS_AHEAD = 2  # encoded at the same time: while ids of one are copied, the o
 HASHED_ON_OPENING = 2**30  # bytes; larger files are checked by their size alone
 
 Report = Callable[[str, float], None]  # (what is being done, how far)
+SplitBlock = tuple[str, TextBlock]
 
 
 @documented
@@ -100,9 +102,10 @@ def prepare(config: DataConfig, vocab_size: int, report: Report = lambda what, f
         with FileLock(f"{folder}.lock"):
             for left in folder.parent.glob(f".{folder.name}.*"):  # by a builder that died
                 shutil.rmtree(left, ignore_errors=True)
+            made = None
             if whats_wrong(folder) is not None:
-                build(corpus, config.tokenizer, vocab_size, folder, report)
-        return load(folder, config)
+                made = build(corpus, config.tokenizer, vocab_size, folder, report)
+        return load(folder, config, made)
     except OSError as error:
         free = shutil.disk_usage(existing(folder)).free
         raise InputError(
@@ -124,8 +127,8 @@ def cache_key(corpus: Corpus, kind: str, vocab_size: int) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
-def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Report) -> None:
-    """Write everything beside its place, then move it there."""
+def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Report) -> Tokenizer:
+    """Write everything beside its place, then move it there; return the tokenizer."""
     if folder.exists():
         shutil.rmtree(folder)  # damaged
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
@@ -134,7 +137,7 @@ def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Repo
     try:
         tokenizer = build_tokenizer(kind, vocab_size, training_text(corpus, report))
         tokenizer.save(temporary / "tokenizer.json")
-        splits = {split: write_split(corpus, split, tokenizer, temporary, report) for split in SPLITS}
+        splits = write_splits(corpus, tokenizer, temporary, report)
         manifest = {
             "format": FORMAT,
             "corpus": corpus.name.partition(":")[0],
@@ -144,6 +147,7 @@ def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Repo
         }
         (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
         temporary.rename(folder)
+        return tokenizer
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -158,59 +162,89 @@ def training_text(corpus: Corpus, report: Report) -> Iterator[str]:
     require(not empty, f"corpus={corpus.name!r} is empty: its training split has no text")
 
 
-def write_split(corpus: Corpus, split: str, tokenizer: Tokenizer, folder: Path, report: Report) -> dict[str, Any]:
+class SplitFile:
+    """The token file of one split while it is written.
+
+    Args:
+        path: where it is.
+        dtype: type of the numbers in it.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype):
+        self.file, self.dtype, self.digest = path.open("wb"), dtype, hashlib.sha256()
+        self.tokens = self.bytes = self.characters = self.documents = 0
+
+    def add(self, block: TextBlock, ids: np.ndarray) -> None:
+        """Write the tokens of a block."""
+        self.digest.update(ids.data)
+        self.file.write(ids.data)
+        self.tokens += len(ids)
+        self.bytes += len(block.text.encode())
+        self.characters += len(block.text)
+        self.documents += block.ends_document
+
+    def finish(self) -> dict[str, Any]:
+        """Flush the file to the disk and return what the manifest says of it."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return {
+            "tokens": self.tokens,
+            "bytes": self.bytes,
+            "characters": self.characters,
+            "documents": self.documents,
+            "dtype": self.dtype.str,
+            "sha256": self.digest.hexdigest(),
+        }
+
+
+def write_splits(corpus: Corpus, tokenizer: Tokenizer, folder: Path, report: Report) -> dict[str, dict[str, Any]]:
+    """Write the token files of all splits, in one stream of blocks; return what the manifest says of them."""
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32).newbyteorder("<")
-    size, digest = max(corpus.stored_bytes(split), 1), hashlib.sha256()
-    tokens = n_bytes = characters = documents = 0
-    with (folder / f"{split}.bin").open("wb") as file:
-        for blocks, encoded in encode_groups(corpus.blocks(split), tokenizer, dtype):
-            for block, ids in zip(blocks, encoded, strict=True):
-                digest.update(ids.data)
-                file.write(ids.data)
-                tokens += len(ids)
-                n_bytes += len(block.text.encode())
-                characters += len(block.text)
-                documents += block.ends_document
-            report(f"encoding {split}", min(1.0, blocks[-1].consumed / size))
-        file.flush()
-        os.fsync(file.fileno())
-    return {
-        "tokens": tokens,
-        "bytes": n_bytes,
-        "characters": characters,
-        "documents": documents,
-        "dtype": dtype.str,
-        "sha256": digest.hexdigest(),
-    }
+    sizes = {split: max(corpus.stored_bytes(split), 1) for split in SPLITS}
+    with ExitStack() as opened:
+        files = {split: SplitFile(folder / f"{split}.bin", dtype) for split in SPLITS}
+        for file in files.values():
+            opened.callback(file.file.close)
+        for split, block, ids in encoded_blocks(blocks_of(corpus), tokenizer, dtype):
+            files[split].add(block, ids)
+            report(f"encoding {split}", min(1.0, block.consumed / sizes[split]))
+        return {split: file.finish() for split, file in files.items()}
 
 
-def encode_groups(
-    blocks: Iterator[TextBlock], tokenizer: Tokenizer, dtype: np.dtype
-) -> Iterator[tuple[list[TextBlock], list[np.ndarray]]]:
-    """Yield groups of blocks, in order, with the token ids (N,) of each block; the next ones are encoded meanwhile."""
+def blocks_of(corpus: Corpus) -> Iterator[SplitBlock]:
+    """Yield the blocks of all splits."""
+    for split in SPLITS:
+        for block in corpus.blocks(split):
+            yield split, block
 
-    def encode(group: list[TextBlock]) -> tuple[list[TextBlock], list[np.ndarray]]:
-        encoded = tokenizer.encode_batch([block.text for block in group])
-        for block, ids in zip(group, encoded, strict=True):
+
+def encoded_blocks(
+    blocks: Iterator[SplitBlock], tokenizer: Tokenizer, dtype: np.dtype
+) -> Iterator[tuple[str, TextBlock, np.ndarray]]:
+    """Yield the split of each block, the block and its token ids (N,), in order; the next ones are encoded meanwhile."""
+
+    def encode(group: list[SplitBlock]) -> list[tuple[str, TextBlock, np.ndarray]]:
+        encoded = tokenizer.encode_batch([block.text for _, block in group])
+        for (_, block), ids in zip(group, encoded, strict=True):
             if block.ends_document and tokenizer.end_of_text is not None:
                 ids.append(tokenizer.end_of_text)
-        return group, [np.asarray(ids, dtype=dtype) for ids in encoded]
+        return [(*one, np.asarray(ids, dtype=dtype)) for one, ids in zip(group, encoded, strict=True)]
 
     with ThreadPoolExecutor(GROUPS_AHEAD) as threads:
         begun = deque()
         for group in grouped(blocks):
             begun.append(threads.submit(encode, group))
             if len(begun) > GROUPS_AHEAD:
-                yield begun.popleft().result()
+                yield from begun.popleft().result()
         while begun:
-            yield begun.popleft().result()
+            yield from begun.popleft().result()
 
 
-def grouped(blocks: Iterator[TextBlock]) -> Iterator[list[TextBlock]]:
+def grouped(blocks: Iterator[SplitBlock]) -> Iterator[list[SplitBlock]]:
     """Yield lists of blocks with GROUP_CHARACTERS or more, save the last one."""
     group, characters = [], 0
-    for block in blocks:
-        group.append(block)
+    for split, block in blocks:
+        group.append((split, block))
         characters += len(block.text)
         if characters >= GROUP_CHARACTERS:
             yield group
@@ -236,9 +270,10 @@ def whats_wrong(folder: Path) -> str | None:
     return None
 
 
-def load(folder: Path, config: DataConfig) -> TokenData:
+def load(folder: Path, config: DataConfig, tokenizer: Tokenizer | None) -> TokenData:
+    """Open the token files; a tokenizer that is at hand is not read again."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    tokenizer = Tokenizer.load(folder / "tokenizer.json", manifest["tokenizer"]["kind"])
+    tokenizer = tokenizer or Tokenizer.load(folder / "tokenizer.json", manifest["tokenizer"]["kind"])
     splits = {}
     for split, about in manifest["splits"].items():
         path = folder / f"{split}.bin"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from boosted_attention.attention.catalog import attention_layer
 from boosted_attention.attention.dropout import Dropout
@@ -26,11 +27,13 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = nn.Linear(d_model, d_hidden)
         self.down = nn.Linear(d_hidden, d_model)
-        self.gelu = nn.GELU()
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(self.down(self.dropout(self.gelu(self.up(x)))))
+        hidden = functional.gelu(self.up(x))
+        if not self.training:
+            return self.down(hidden)
+        return self.dropout(self.down(self.dropout(hidden)))
 
 
 class Block(nn.Module):

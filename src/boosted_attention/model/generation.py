@@ -139,7 +139,7 @@ def stored_for_few_rows(model: CachedModel, n_calls: int) -> Iterator[Tensor]:
 
 
 @torch.no_grad()
-def generate(
+def decode(
     model: CachedModel,
     ids: Tensor,
     max_new_tokens: int,
@@ -147,9 +147,13 @@ def generate(
     sampling: Sampling,
     stop: int | None,
     use_cache: bool,
-    stream: Callable[[Tensor], None] | None,
-) -> Tensor:
-    """Continue ids (B, T); ``LanguageModel.generate`` documents the arguments."""
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Continue ids (B, T) token by token; ``LanguageModel.generate`` documents the arguments.
+
+    Yields:
+        The next token of each row (B,), and the sequences so far (B, T + n). The model is in evaluation mode, and its
+        weights may be stored otherwise, until the iterator is at its end or closed.
+    """
     config = model.config
     require(ids.ndim == 2, f"ids has shape {tuple(ids.shape)}; expected (batch, length)")
     require_tokens(ids, config.vocab_size)
@@ -171,12 +175,11 @@ def generate(
         pads = int(mask.bool().int().argmax(dim=1).min())  # columns that no row needs
     else:
         pads = 0
-    dropped, ids = ids[:, :pads], ids[:, pads:]
     length, most = ids.shape[1], ids.shape[1] + max_new_tokens
     written = ids.new_zeros(ids.shape[0], most, dtype=torch.int64)  # (B, T + n), filled up to ``length``
     written[:, :length] = ids
     if mask is not None:
-        mask = torch.cat([mask[:, pads:], mask.new_ones(ids.shape[0], max_new_tokens)], dim=1)  # (B, T + n)
+        mask = torch.cat([mask, mask.new_ones(ids.shape[0], max_new_tokens)], dim=1)  # (B, T + n)
     was_training = model.training
     model.eval()
     generator, cache, cached_from, filled = sampling.generator(ids.device), None, -1, 0
@@ -184,7 +187,7 @@ def generate(
     try:
         with stored_for_few_rows(model, max_new_tokens) as projection:
             while length < most and not (stop is not None and bool(done.all())):
-                start = window_start(length, config.max_len)
+                start = pads + window_start(length - pads, config.max_len)
                 if use_cache and start != cached_from:
                     needed = min(config.max_len, most - 1 - start)  # the last token is never read
                     cache, cached_from, filled = KVCache(max_len=needed), start, start
@@ -197,8 +200,24 @@ def generate(
                     done |= token == stop
                 written[:, length] = token
                 length += 1
-                if stream is not None:
-                    stream(token)
-        return torch.cat([dropped, written[:, :length]], dim=1)
+                yield token, written[:, :length]
     finally:
         model.train(was_training)
+
+
+def generate(
+    model: CachedModel,
+    ids: Tensor,
+    max_new_tokens: int,
+    attention_mask: Tensor | None,
+    sampling: Sampling,
+    stop: int | None,
+    use_cache: bool,
+    stream: Callable[[Tensor], None] | None,
+) -> Tensor:
+    """Continue ids (B, T) to the end; ``LanguageModel.generate`` documents the arguments."""
+    written = ids
+    for token, written in decode(model, ids, max_new_tokens, attention_mask, sampling, stop, use_cache):
+        if stream is not None:
+            stream(token)
+    return written
