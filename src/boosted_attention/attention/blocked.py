@@ -20,7 +20,7 @@ from boosted_attention.attention.precision import full_precision
 from boosted_attention.compat import softmax_gradient
 
 BLOCK_QUERIES = 64  # a constant of the format: it decides which random number drops which weight
-CACHE_ELEMENTS = 3 * 2**15  # weights at a time: 384 kB in float32, which a processor's cache holds
+CACHE_ELEMENTS = 2**18  # weights at a time: 1 MB in float32, which a processor's cache holds
 
 
 class Block(NamedTuple):
@@ -80,14 +80,21 @@ def _(like, is_causal, dropout, key):  # as above
     return torch.empty_like(like, dtype=torch.int16)
 
 
-def weights_of(block: Block, q: Tensor, k: Tensor, bias: Tensor | None, dead: Tensor | None, is_causal: bool) -> Tensor:
+def later_keys(is_causal: bool, n_queries: int, device: torch.device) -> Tensor | None:
+    """Return which of a block's last keys come after each of its queries, (queries, keys); None where all are seen."""
+    n = min(BLOCK_QUERIES, n_queries)
+    return torch.ones(n, n, dtype=torch.bool, device=device).triu(1) if is_causal else None
+
+
+def weights_of(
+    block: Block, q: Tensor, k: Tensor, bias: Tensor | None, dead: Tensor | None, later: Tensor | None
+) -> Tensor:
     """Return the weights of a block, (rows * H, queries, keys), from its scaled queries and its keys."""
     scores = torch.bmm(q, k.transpose(1, 2))
     whole = scores.view(block.n_rows, -1, *scores.shape[1:])  # (rows, H, queries, keys)
-    if is_causal:
+    if later is not None:
         n = block.n_queries
-        later = torch.ones(n, n, dtype=torch.bool, device=q.device).triu(1)
-        whole[..., -n:].masked_fill_(later, -torch.inf)
+        whole[..., -n:].masked_fill_(later[:n, :n], -torch.inf)
     if bias is not None:
         bias = part_of(bias, block)
         if bias.dtype == torch.bool:
@@ -139,12 +146,12 @@ def dropout_attention(
         key: key of the mask.
     """
     y, work = output_of(q, v), torch.promote_types(q.dtype, torch.float32)
-    masks, n_heads = MaskSource(key, dropout), q.shape[1]
+    masks, n_heads, later = MaskSource(key, dropout), q.shape[1], later_keys(is_causal, q.shape[2], q.device)
     with full_precision(q.device):
         for block in blocks((*q.shape[:3], k.shape[2]), is_causal):
             rows, seen = block.rows, slice(0, block.n_keys)
             some_q = heads(q, rows, block.queries, work) * scale
-            p = weights_of(block, some_q, heads(k, rows, seen, work), bias, dead, is_causal)
+            p = weights_of(block, some_q, heads(k, rows, seen, work), bias, dead, later)
             p.mul_(drawn(masks, block, n_heads, q.device).reshape(p.shape))
             out = torch.bmm(p, heads(v, rows, seen, work)).mul_(1 / (1 - dropout))
             y[rows, :, block.queries] = out.view(block.n_rows, n_heads, *out.shape[1:]).to(y.dtype)
@@ -176,7 +183,8 @@ def dropout_attention_gradient(
 
         dv = (p m)^T upstream;   ds = p (dw - sum(p dw));   dq = scale ds k;   dk = scale ds^T q
     """
-    work, masks, n_heads = torch.promote_types(q.dtype, torch.float32), MaskSource(key, dropout), q.shape[1]
+    work, n_heads = torch.promote_types(q.dtype, torch.float32), q.shape[1]
+    masks, later = MaskSource(key, dropout), later_keys(is_causal, q.shape[2], q.device)
     dq = output_of(q, q)
     dk, dv = torch.zeros_like(k, dtype=work), torch.zeros_like(v, dtype=work)
     with full_precision(q.device):
@@ -184,7 +192,7 @@ def dropout_attention_gradient(
             rows, seen = block.rows, slice(0, block.n_keys)
             some_q = heads(q, rows, block.queries, work) * scale
             some_k, some_v = heads(k, rows, seen, work), heads(v, rows, seen, work)
-            p = weights_of(block, some_q, some_k, bias, dead, is_causal)
+            p = weights_of(block, some_q, some_k, bias, dead, later)
             keep = drawn(masks, block, n_heads, q.device).reshape(p.shape)
             grown = heads(upstream, rows, block.queries, work) * (1 / (1 - dropout))
             dw = torch.bmm(grown, some_v.transpose(1, 2)).mul_(keep)

@@ -221,7 +221,7 @@ def blocks_of(corpus: Corpus) -> Iterator[SplitBlock]:
 def encoded_blocks(
     blocks: Iterator[SplitBlock], tokenizer: Tokenizer, dtype: np.dtype
 ) -> Iterator[tuple[str, TextBlock, np.ndarray]]:
-    """Yield the split of each block, the block and its token ids (N,), in order; the next ones are encoded meanwhile."""
+    """Yield each block in order, with its split and its token ids (N,); the next ones are encoded meanwhile."""
 
     def encode(group: list[SplitBlock]) -> list[tuple[str, TextBlock, np.ndarray]]:
         encoded = tokenizer.encode_batch([block.text for _, block in group])

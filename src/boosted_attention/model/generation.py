@@ -217,7 +217,8 @@ def generate(
 ) -> Tensor:
     """Continue ids (B, T) to the end; ``LanguageModel.generate`` documents the arguments."""
     written = ids
-    for token, written in decode(model, ids, max_new_tokens, attention_mask, sampling, stop, use_cache):
+    for token, so_far in decode(model, ids, max_new_tokens, attention_mask, sampling, stop, use_cache):
+        written = so_far
         if stream is not None:
             stream(token)
     return written
