@@ -47,6 +47,32 @@ class Size:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tournament:
+    """Stages in which forms of attention are compared at equal time; each stage has seeds of its own."""
+
+    forms: tuple[str, ...]  # names of those that enter
+    rates: tuple[float, ...]  # factors that the first stage tries
+    first_seed: int
+    first_share: float  # of the preset's steps that the standard model trains in the first stage
+    second_seeds: tuple[int, ...]
+    into_second: int  # forms at most
+    final_seeds: tuple[int, ...]
+    into_final: int  # forms at most
+    wide: Size | None = None  # a further size for those that were confirmed
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidedForms:
+    """What the stages of a tournament have decided so far."""
+
+    times: Mapping[str, float] = field(default_factory=dict)  # step of each form as a multiple of standard's
+    wide_times: Mapping[str, float] = field(default_factory=dict)  # the same at the further size
+    rates: Mapping[str, float] = field(default_factory=dict)  # best factor of each form, and of standard
+    second: tuple[str, ...] | None = None  # forms of the second stage, best first
+    final: tuple[str, ...] | None = None  # forms that are confirmed, best first
+
+
+@dataclass(frozen=True, kw_only=True)
 class Decided:
     """What results have decided so far, by rules in code; nobody types it."""
 
@@ -54,6 +80,7 @@ class Decided:
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # recipe: arm: best factor
     pair_seeds: int | None = None  # of the boosted model and the one of equal parameters
     step_times: Mapping[str, float] = field(default_factory=dict)  # arm: its step as a multiple of the boosted one's
+    forms: DecidedForms = DecidedForms()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +105,7 @@ class TextPreset:
     reward_seeds: tuple[int, ...] = ()  # of what asks what width, depth and tokens bring; the others' if empty
     pilot: Pilot | None = None
     sizes: tuple[Size, ...] = ()
+    tournament: Tournament | None = None
     decided: Decided = Decided()
 
     def configuration(self) -> LanguageModelRun:
@@ -164,7 +192,7 @@ class Preset:
     def at(self, size: Size) -> Preset:
         """The preset at a further size, with the two arms that are trained there."""
         text = replace(self.text, recipe=size.recipe, rates=size.rates, arms=dict.fromkeys(PAIR, size.seeds))
-        return replace(self, text=replace(text, arms_elsewhere={}, pilot=None, sizes=()))
+        return replace(self, text=replace(text, arms_elsewhere={}, pilot=None, sizes=(), tournament=None))
 
     def with_pretrained(self, name: str, weights: str) -> Preset:
         """The preset with a pretrained model to fine-tune, known by the hash of its weights."""
@@ -199,6 +227,21 @@ ARENA_ARMS = {
     **dict.fromkeys(("input K/V", "three rounds", "scalar gate"), 3),
     **dict.fromkeys(("differential-v2", "gated", "boosted-differential", "half as wide again"), 3),
 }
+
+# Forms of attention that enter the tournament, fixed before its first run; lm-forms says what each is.
+FORMS_OF_THE_TOURNAMENT = (
+    "local",
+    "exclusive",
+    "value residual",
+    "local, exclusive, value residual",
+    "value-basis",
+    "value-basis, one layer",
+    "Parallax",
+    "low-rank correction",
+    "normalised residual",
+    "shared K/V, headwise gate",
+    "shared K/V, headwise gate, one layer",
+)
 
 PRESETS = {
     "smoke": Preset(
@@ -266,6 +309,29 @@ PRESETS = {
             timed_steps=40,
         ),
     ),
+    "forms": Preset(
+        name="forms",
+        **SYNTHETIC,
+        experiments=("lm-forms",),
+        text=TextPreset(
+            recipe="arena",
+            corpora=("wikitext-2",),
+            data={"held_out_tokens": 65_536},
+            seeds=tuple(range(601, 611)),
+            tournament=Tournament(
+                forms=FORMS_OF_THE_TOURNAMENT,
+                rates=(0.5, 1.0, 2.0),
+                first_seed=501,
+                first_share=0.5,
+                second_seeds=(511, 512, 513),
+                into_second=5,
+                final_seeds=tuple(range(601, 611)),
+                into_final=2,
+                wide=Size(recipe="arena-128", seeds=5),
+            ),
+            timed_steps=40,
+        ),
+    ),
     "look": Preset(
         name="look",
         **SYNTHETIC,
@@ -293,8 +359,8 @@ def preset(name: str, seeds: int | None = None, corpora: Sequence[str] = ()) -> 
     """A preset by name.
 
     Args:
-        name: smoke (seconds), quick (minutes), cpu (hours), arena (half a day), look (the paper's model, once, for
-            hours) or paper.
+        name: smoke (seconds), quick (minutes), cpu (hours), arena and forms (half a day each), look (the paper's
+            model, once, for hours) or paper.
         seeds: seeds per model instead of the preset's.
         corpora: texts of the language models instead of the preset's.
     """

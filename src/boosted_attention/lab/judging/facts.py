@@ -126,6 +126,14 @@ EQUALS_WIDTH = Fact(
     section="6.1",
     is_ours=True,
 )
+A_FORM_PAYS = Fact(
+    id="a-form-pays",
+    title="a further round pays",
+    sentence="Some form of a further round has a lower perplexity than the standard model that trains as long.",
+    section="8",
+    needs_all=False,
+    is_ours=True,
+)
 KV_SOURCE = Fact(
     id="kv-source",
     title="K/V from the residual",
@@ -151,4 +159,5 @@ FACTS = (
     EQUALS_WIDTH,
     SIZE,
     KV_SOURCE,
+    A_FORM_PAYS,
 )

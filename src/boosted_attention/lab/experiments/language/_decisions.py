@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from boosted_attention.lab.experiment import Results
-from boosted_attention.lab.experiments.language import equal_cost, pilot, sweep
+from boosted_attention.lab.experiments.language import equal_cost, forms, pilot, sweep
 from boosted_attention.lab.experiments.language._arms import BOOSTED, FAIR, STANDARD, arm_model, main_arms
 from boosted_attention.lab.presets import Decided, Preset, UndecidedError
 from boosted_attention.lab.work.timing import StepRatios
@@ -20,15 +20,15 @@ def settled(preset: Preset, results: Results) -> Preset:
         preset: what it says of decisions is not looked at.
         results: results of trials; KeyError for those that are not there.
     """
+    open_one = with_decided(preset, Decided(forms=forms.decided(preset, results)))
     if not preset.text.tuned:
-        return preset
-    open_one = with_decided(preset, Decided())
+        return open_one
     grids, rates = {}, {}
     for one in (open_one, *(open_one.at(size) for size in preset.text.sizes)):
         found = {name: swept(one, results, name) for name in sweep.arms(one)}
         grids[one.text.recipe] = {name: tried for name, (tried, _) in found.items()}
         rates[one.text.recipe] = {name: best for name, (_, best) in found.items() if best is not None}
-    known = with_decided(open_one, Decided(grids=grids, rates=rates))
+    known = with_decided(open_one, replace(open_one.text.decided, grids=grids, rates=rates))
     decided = replace(known.text.decided, pair_seeds=pair_seeds(known, results), step_times=step_times(known, results))
     return with_decided(known, decided)
 
@@ -79,9 +79,9 @@ def assumed(preset: Preset, *, most: bool = True) -> Preset:
         preset: what it says of decisions is not looked at.
         most: whether the pilot asks for the most seeds, or for no more than the arms have in any case.
     """
-    text = preset.text
+    text, of_forms = preset.text, forms.assumed(preset)
     if not text.tuned:
-        return preset
+        return with_decided(preset, Decided(forms=of_forms))
     names = {one.text.recipe: list(sweep.arms(one)) for one in (preset, *(preset.at(size) for size in text.sizes))}
     flops = {name: arm_model(preset, arm).flops() for name, arm in main_arms(preset).items()}
     return with_decided(
@@ -91,5 +91,6 @@ def assumed(preset: Preset, *, most: bool = True) -> Preset:
             rates={recipe: dict.fromkeys(own, 1.0) for recipe, own in names.items()},
             pair_seeds=None if text.pilot is None else text.pilot.most if most else text.arms[BOOSTED],
             step_times={name: flops[name] / flops[BOOSTED] for name in (STANDARD, FAIR)},
+            forms=of_forms,
         ),
     )

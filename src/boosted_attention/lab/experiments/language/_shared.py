@@ -122,6 +122,11 @@ def validation(by_seed: Mapping[int, LanguageResult]) -> dict[int, float]:
     return {seed: result.best.validation_perplexity for seed, result in by_seed.items()}
 
 
+def validation_loss(by_seed: Mapping[int, LanguageResult]) -> dict[int, float]:
+    """Validation loss of one arm, at its best step."""
+    return {seed: result.best.validation_loss for seed, result in by_seed.items()}
+
+
 def perplexities(found: Found) -> dict[str, BySeed]:
     """Test perplexity of every arm."""
     return {name: perplexity(by_seed) for name, by_seed in found.items()}

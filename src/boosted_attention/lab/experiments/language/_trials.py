@@ -98,22 +98,34 @@ def stated(config: LanguageModelConfig | TrainingConfig | DataConfig) -> dict[st
     return kept
 
 
-def training_trial(preset: Preset, corpus: str, arm: Arm, seed: int, name: str, *, steps: int | None = None) -> Trial:
-    """One model on one corpus with one seed; ``steps`` shortens or lengthens the whole schedule in proportion."""
+def training_trial(
+    preset: Preset,
+    corpus: str,
+    arm: Arm,
+    seed: int,
+    name: str,
+    *,
+    steps: int | None = None,
+    factor: float | None = None,
+) -> Trial:
+    """One model on one corpus with one seed.
+
+    Args:
+        preset: the recipe, and the factors on its rates that results have decided.
+        corpus: the text.
+        arm: options of the model.
+        seed: of start and batches.
+        name: for labels and groups.
+        steps: number that the whole schedule is shortened or lengthened to, in proportion.
+        factor: on the recipe's rates, instead of the arm's own.
+    """
     base = preset.text.configuration()
     model = arm_model(preset, arm)
-    training = replace(with_rates(base.training, rate_of(preset, arm)), seed=seed)
+    own = rate_of(preset, arm) if factor is None else factor
+    training = replace(with_rates(base.training, own), seed=seed)
     data = replace(base.data, corpus=corpus)
     if steps is not None:
-        share = steps / planned_steps(base.model, base.training, base.data)
-        training = replace(
-            training,
-            steps=steps,
-            epochs=None,
-            horizon=round(training.horizon * share),
-            eval_every=max(1, steps // 8),
-            eval_unit="steps",
-        )
+        training = replace(stretched(preset, training, steps), eval_every=max(1, steps // 8))
     return Trial(
         work="language.train",
         config={"model": stated(model), "training": stated(training), "data": stated(data)},
@@ -123,17 +135,51 @@ def training_trial(preset: Preset, corpus: str, arm: Arm, seed: int, name: str, 
     )
 
 
+def preset_steps(preset: Preset) -> int:
+    """Steps of a training of the preset."""
+    base = preset.text.configuration()
+    return planned_steps(base.model, base.training, base.data)
+
+
+def stretched(preset: Preset, training: TrainingConfig, steps: int) -> TrainingConfig:
+    """The preset's training with another number of steps, its schedule in proportion."""
+    horizon = round(training.horizon * steps / preset_steps(preset))
+    return replace(training, steps=steps, epochs=None, horizon=horizon, eval_unit="steps")
+
+
 def with_rates(training: TrainingConfig, factor: float) -> TrainingConfig:
     """The training with all its learning rates multiplied by a factor."""
     matrix_lr = None if training.matrix_lr is None else training.matrix_lr * factor
     return replace(training, lr=training.lr * factor, matrix_lr=matrix_lr)
 
 
-def sweep_trial(preset: Preset, corpus: str, arm: Arm, name: str, factor: float) -> Trial:
-    """One model with all its learning rates multiplied by a factor, and the seed of sweeps."""
+def sweep_trial(
+    preset: Preset,
+    corpus: str,
+    arm: Arm,
+    name: str,
+    factor: float,
+    *,
+    steps: int | None = None,
+    seed: int | None = None,
+) -> Trial:
+    """One model with all its learning rates multiplied by a factor, judged on validation text at its end.
+
+    Args:
+        preset: the recipe.
+        corpus: the text.
+        arm: options of the model.
+        name: for labels and groups.
+        factor: on all rates.
+        steps: number that the whole schedule is shortened or lengthened to, in proportion.
+        seed: of start and batches; that of sweeps by default.
+    """
     base = preset.text.configuration()
     model, data = arm_model(preset, arm), replace(base.data, corpus=corpus)
-    training = replace(with_rates(base.training, factor), seed=preset.text.sweep_seed, eval_every=0)
+    own = preset.text.sweep_seed if seed is None else seed
+    training = replace(with_rates(base.training, factor), seed=own, eval_every=0)
+    if steps is not None:
+        training = stretched(preset, training, steps)
     return Trial(
         work="language.sweep",
         config={"model": stated(model), "training": stated(training), "data": stated(data)},

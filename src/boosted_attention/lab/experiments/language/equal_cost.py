@@ -29,12 +29,11 @@ from boosted_attention.lab.experiments.language._shared import (
     text_table,
     training_trials,
 )
-from boosted_attention.lab.experiments.language._trials import timing_trial, training_trial
+from boosted_attention.lab.experiments.language._trials import preset_steps, timing_trial, training_trial
 from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.table import Table
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.lab.work.language import planned_steps
 
 TITLE = "Equal tokens, equal parameters, equal FLOPs, equal time"
 LONGER = {arm: f"{arm}, equal time" for arm in (STANDARD, FAIR)}
@@ -62,8 +61,7 @@ def longer(preset: Preset, corpus: str, name: str) -> dict[int, Trial]:
     ratio = preset.text.decided.step_times.get(name)
     if ratio is None:
         return {}
-    base = preset.text.configuration()
-    steps = round(planned_steps(base.model, base.training, base.data) / ratio)
+    steps = round(preset_steps(preset) / ratio)
     seeds = seeds_named(preset, corpus, LONGER[name]) if preset.text.arms else preset.text.seeds
     return {seed: training_trial(preset, corpus, arms(preset)[name], seed, LONGER[name], steps=steps) for seed in seeds}
 
@@ -87,8 +85,7 @@ def collect(preset: Preset, results: Results) -> Table:
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)
         compare_arms(table, preset, corpus, found, OVER)
-    base = preset.text.configuration()
-    steps = planned_steps(base.model, base.training, base.data)
+    steps = preset_steps(preset)
     times = preset.text.decided.step_times
     told = [
         f"{LONGER[name]}: {round(steps / times[name]):,} steps, since one takes {times[name]:.2f}" for name in times

@@ -30,13 +30,13 @@ from boosted_attention.lab.experiments.language._shared import (
     short,
     text_table,
 )
-from boosted_attention.lab.experiments.language._trials import timing_trial, training_trial
+from boosted_attention.lab.experiments.language._trials import preset_steps, timing_trial, training_trial
 from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import BySeed, Cell, Table, cell, exactly, over_seeds
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.lab.work.language import LanguageResult, planned_steps
+from boosted_attention.lab.work.language import LanguageResult
 from boosted_attention.lab.work.timing import StepRatios
 from boosted_attention.records import from_json
 
@@ -70,8 +70,7 @@ def arms(preset: Preset) -> dict[str, Arm]:
 
 def longer(preset: Preset) -> dict[int, Trial]:
     """The standard model on twice the tokens, by seed."""
-    base, (corpus,) = preset.text.configuration(), preset.text.corpora
-    steps = 2 * planned_steps(base.model, base.training, base.data)
+    (corpus,), steps = preset.text.corpora, 2 * preset_steps(preset)
     return {
         seed: training_trial(preset, corpus, PLAIN[STANDARD], seed, LONG, steps=steps) for seed in preset.text.seeds
     }
