@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from boosted_attention.lab.experiment import Results
-from boosted_attention.lab.experiments.language import equal_cost, forms, pilot, sweep
+from boosted_attention.lab.experiments.language import _tournament, equal_cost, pilot, sweep
 from boosted_attention.lab.experiments.language._arms import BOOSTED, FAIR, STANDARD, arm_model, main_arms
 from boosted_attention.lab.presets import Decided, Preset, UndecidedError
 from boosted_attention.lab.work.timing import StepRatios
@@ -20,7 +20,7 @@ def settled(preset: Preset, results: Results) -> Preset:
         preset: what it says of decisions is not looked at.
         results: results of trials; KeyError for those that are not there.
     """
-    open_one = with_decided(preset, Decided(forms=forms.decided(preset, results)))
+    open_one = with_decided(preset, Decided(forms=_tournament.decided(preset, results)))
     if not preset.text.tuned:
         return open_one
     grids, rates = {}, {}
@@ -79,7 +79,7 @@ def assumed(preset: Preset, *, most: bool = True) -> Preset:
         preset: what it says of decisions is not looked at.
         most: whether the pilot asks for the most seeds, or for no more than the arms have in any case.
     """
-    text, of_forms = preset.text, forms.assumed(preset)
+    text, of_forms = preset.text, _tournament.assumed(preset)
     if not text.tuned:
         return with_decided(preset, Decided(forms=of_forms))
     names = {one.text.recipe: list(sweep.arms(one)) for one in (preset, *(preset.at(size) for size in text.sizes))}
