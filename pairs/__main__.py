@@ -36,8 +36,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pairs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("seeds", nargs="*", type=int, choices=SEEDS, default=list(SEEDS), help="seeds of the pairs")
-    for seed in parser.parse_args().seeds:
+    parser.add_argument("seeds", nargs="*", type=int, help="seeds of the pairs, 1 and 2 by default")
+    for seed in parser.parse_args().seeds or SEEDS:
         for arm in ARMS:
             train(arm, seed)
             ship(arm, seed)
