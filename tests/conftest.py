@@ -10,7 +10,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from boosted_attention import AttentionLayer, attention_layer, list_attention
-from boosted_attention.attention.checks import CHECK_OPTIONS
+from boosted_attention.attention.checks import CHECK_OPTIONS, away_from_start
 from tests.text import sample_text
 
 Module = TypeVar("Module", bound=torch.nn.Module)
@@ -148,11 +148,14 @@ def build(name: str, dtype: torch.dtype = torch.float64, **options) -> Attention
         options = {"n_rounds": len(MIXED[name]["learner"]), **MIXED[name], **options}
         name = "boosted"
     options = {"d_model": D_MODEL, "n_heads": N_HEADS, **CHECK_OPTIONS.get(name, {}), **options}
-    return attention_layer(name, **options).to(dtype)
+    layer = attention_layer(name, **options)
+    away_from_start(layer)
+    return layer.to(dtype)
 
 
 def disturbed(module: Module) -> Module:
-    """Move weights that start at a constant (biases, norms, gates of one number) away from it, in place."""
+    """Move weights that start at a constant (biases, norms, maps from zero) away from it, in place."""
+    away_from_start(module)
     with torch.no_grad():
         for p in module.parameters():
             if p.ndim < 2:

@@ -105,7 +105,15 @@ OPTIONS = [
         lambda: HopfieldAttention(32, 4, n_steps=2, learner_options={"n_steps": 3}),
         "n_steps is given twice, as a keyword and in learner_options",
     ),
-    (lambda: BoostedAttention(32, 4, kernel="fused"), "kernel='fused' is not one of 'auto', 'explicit'"),
+    (lambda: BoostedAttention(32, 4, kernel="flash"), "kernel='flash' is not one of 'auto', 'fused', 'explicit'"),
+    (
+        lambda: BoostedAttention(32, 4, learner=("softmax", "parallax"), kernel="fused"),
+        "kernel='fused' with learner='parallax' in round 1: its formula contains the attention weights; .*'auto'",
+    ),
+    (
+        lambda: EquilibriumAttention(32, 4, kernel="fused"),
+        "kernel='fused' with learner='equilibrium' in round 0: its gradient contains the attention weights",
+    ),
     (lambda: BoostedMultiheadAttention(32, 4, d_model=32), "d_model is called embed_dim here"),
     (lambda: BoostedMultiheadAttention(32, 4, gat="none"), "has no option 'gat'; did you mean 'gate'?"),
     (lambda: BoostedAttention(12, 4, rope_theta=1e4), "rope_theta=10000.0 needs .* an even head_dim, got head_dim=3"),

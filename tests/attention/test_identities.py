@@ -13,6 +13,7 @@ from boosted_attention import (
     HopfieldAttention,
     StandardAttention,
     TwicingAttention,
+    attention_layer,
     capture,
 )
 from boosted_attention.attention.learners.differential import lambda_init
@@ -143,6 +144,31 @@ def test_one_hopfield_step_is_attention():
     hopfield.load_state_dict(standard.state_dict())
     x = randn(2, 7, D_MODEL)
     assert torch.equal(hopfield(x), standard(x))
+
+
+@pytest.mark.parametrize("name", ["composition", "parallax"])
+def test_forms_that_refine_attention_start_as_attention(name):
+    standard, layer = build("standard"), attention_layer(name, d_model=D_MODEL, n_heads=N_HEADS).double()
+    outcome = layer.load_state_dict(standard.state_dict(), strict=False)
+    assert not outcome.unexpected_keys
+    x = randn(2, 7, D_MODEL)
+    layer.kernel = standard.kernel = "explicit"
+    assert torch.equal(layer(x, is_causal=True), standard(x, is_causal=True))
+
+
+def test_parallax_is_the_change_of_attention_when_the_query_moves():
+    """y = A v + d/de softmax(scale q k^T - e rho k^T) v at e = 0."""
+    layer, x = build("parallax", out_proj=False), randn(2, 7, D_MODEL)
+    with capture(layer) as traces:
+        y = layer(x)
+    trace = traces[""].rounds[0]
+    k, v, rho = trace.k.transpose(-2, -1), trace.v, trace.extra["rho"]
+
+    def attention(e):
+        return (trace.scale * trace.q @ k - e * rho @ k).softmax(-1) @ v
+
+    at, change = torch.func.jvp(attention, (torch.zeros(()).double(),), (torch.ones(()).double(),))
+    torch.testing.assert_close(heads(y), at + change, rtol=0, atol=1e-12)
 
 
 def test_scalar_gate_is_mart_shrinkage():

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from boosted_attention.attention import reference
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.attention.layer import AttentionLayer
+from boosted_attention.attention.zero_linear import ZeroLinear
 
 FLOAT64_BOUND = 1e-10
 MASK_KINDS = ("none", "causal", "bool", "additive", "padding", "heads", "bool+causal", "additive+causal")
@@ -56,6 +57,14 @@ class TensorError:
             return self.max <= FLOAT64_BOUND
         ulp = torch.finfo(self.dtype).eps * self.largest
         return self.max <= 2 * self.plain_max + 4 * ulp and self.mean <= 1.5 * self.plain_mean + ulp
+
+
+@torch.no_grad()
+def away_from_start(layer: nn.Module) -> None:
+    """Draw the linear maps that start at zero, in place: there a layer is the attention that it refines."""
+    for module in layer.modules():
+        if isinstance(module, ZeroLinear):
+            nn.Linear.reset_parameters(module)
 
 
 def against_oracle(layer: AttentionLayer, x: Tensor, **call: Any) -> list[TensorError]:

@@ -96,6 +96,11 @@ class AttentionLayer(Traced):
                 "fixed point",
             )
             require(
+                self.config.kernel != "fused" or not (learner.needs_maps or learner.needs_maps_in_backward),
+                f"kernel='fused' with learner={names[m]!r} in round {m}: its "
+                f"{'formula' if learner.needs_maps else 'gradient'} contains the attention weights; use kernel='auto'",
+            )
+            require(
                 self.config.reads_own_kv(m) or learner.kv_layout == learners[0].kv_layout,
                 f"kv_source='shared' with learner={names}: {names[m]!r} in round {m} lays values out otherwise than "
                 f"{names[0]!r} in round 0; use kv_source='residual' or 'input'",
@@ -171,11 +176,18 @@ class AttentionLayer(Traced):
         if trace is not None:
             trace.begin(len(active))
         dropout = self.config.dropout if self.training else 0.0
-        kernel = choose_kernel(self.kernel, tracing=trace is not None, dropout=dropout, mask=mask_form, device=x.device)
         shared_kv: KeyValue | None = None
 
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal shared_kv
+            kernel = choose_kernel(
+                self.kernel,
+                needs_maps=self.rounds[m].needs_maps,  # type: ignore[arg-type]  # nn.ModuleList forgets the type
+                tracing=trace is not None,
+                dropout=dropout,
+                mask=mask_form,
+                device=x.device,
+            )
             round_trace = None if trace is None else trace.rounds[active.index(m)]
             call = RoundCall(m, kernel, mask_form, dropout, angles, layer_cache, round_trace)
             kv = None if self.config.reads_own_kv(m) else shared_kv

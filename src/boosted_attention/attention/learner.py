@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from boosted_attention.attention.cache import LayerCache
 from boosted_attention.attention.discovery import discover
-from boosted_attention.attention.kernels import Kernel, Map
+from boosted_attention.attention.kernels import Kernel, Map, dropped
 from boosted_attention.attention.masks import Mask
 from boosted_attention.attention.options import OPTION_NAMES, LayerOptions
 from boosted_attention.attention.qk_norm import HeadNorm
@@ -49,11 +49,23 @@ class RoundCall:
 
     def map(self, q: Tensor, k: Tensor, scale: float) -> Map:
         """Return v -> softmax(scale q k^T + mask) v, (B, H, T, dv), with this call's kernel, mask and dropout."""
+        return self._run_kernel(q, k, scale)[0]
+
+    def weights(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
+        """Return softmax(scale q k^T + mask), (B, H, T, S), in float32 or better, for a learner with ``needs_maps``.
+
+        In training some are dropped, once: wherever the learner's formula has the map, it has the same ones.
+        """
+        weights = self._run_kernel(q, k, scale)[1]
+        assert weights is not None, "a learner that needs maps runs on the explicit kernel"
+        return dropped(weights, self.dropout, self.mask.is_causal)
+
+    def _run_kernel(self, q: Tensor, k: Tensor, scale: float) -> tuple[Map, Tensor | None]:
         apply, weights = self.kernel(q, k, self.mask, scale, self.dropout)
         if self.trace is not None:
             assert weights is not None, "a traced call runs on the explicit kernel"
             self.trace.q, self.trace.scale, self.trace.weights = q, scale, weights
-        return apply
+        return apply, weights
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         """Apply the map of q and k to v once."""
@@ -82,6 +94,8 @@ class SoftmaxLearner(nn.Module):
     """
 
     needs_square_map = False  # whether queries and keys must be the same positions, which rules out memory=
+    needs_maps = False  # whether its formula contains the attention weights, which only the explicit kernel hands out
+    needs_maps_in_backward = False  # whether its gradient alone does
     allows_dropout = True  # whether the learner makes sense with dropped weights
     fused_score_passes = 1  # how often the fused kernel computes the scores of one map
     heads_per_value = 1  # key heads per value head: a learner may have fewer and wider value heads

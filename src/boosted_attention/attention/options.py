@@ -20,7 +20,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "residual": ("error", "input", "estimate"),
     "space": ("heads", "output"),
     "correction_start": ("drawn", "silent"),
-    "kernel": ("auto", "explicit"),
+    "kernel": ("auto", "fused", "explicit"),
 }
 """Names that an option takes."""
 
@@ -80,7 +80,8 @@ class LayerOptions:
     dropout: float = 0.0
     """Dropout probability of the attention weights, in training."""
     kernel: str = "auto"
-    """Attention kernel: auto (fused where possible) or explicit (attention weights in memory)."""
+    """Attention kernel: auto (fused where possible), fused (a call that would hold the attention weights is refused) or
+    explicit (attention weights in memory)."""
     kdim: int | None = None
     """Width of a memory's keys; None for d_model."""
     vdim: int | None = None

@@ -177,6 +177,37 @@ def differential_v2(row: Row) -> Tensor:
     return torch.cat(heads, dim=1)
 
 
+def composition(row: Row) -> Tensor:
+    """Return (A_h + w2_h sum_h' w1_h' A_h') V_h with w1 = RMSNorm_H(1 + U1 z) and w2 = U2 z."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
+    maps = [row.map(q[i], k[i * h_kv // h], i) for i in range(h)]
+    w1, w2 = 1 + row.linear("mix_from", row.z), row.linear("mix_into", row.z)  # (T, H)
+    w1 = w1 / torch.sqrt((w1 * w1).mean(dim=1, keepdim=True) + 1e-6)
+    heads = []
+    for i in range(h):
+        composed = maps[i]
+        for j in range(h):
+            composed = composed + w2[:, i : i + 1] * w1[:, j : j + 1] * maps[j]
+        heads.append(composed @ v[i * h_kv // h])
+    return torch.cat(heads, dim=1)
+
+
+def parallax(row: Row) -> Tensor:
+    """Return sum_j p_j (1 + sum_i p_i s_i - s_j) v_j with s_j = rho . k_j."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
+    rho = row.linear("rho", row.z)
+    heads = []
+    for i in range(h):
+        g = i * h_kv // h
+        p = row.map(q[i], k[g], i)
+        s = torch.einsum("td,sd->ts", row.placed(rho[:, i * row.dh : (i + 1) * row.dh]), k[g])
+        mean = torch.einsum("ts,ts->t", p, s)
+        heads.append((p * (1 + mean[:, None] - s)) @ v[g])
+    return torch.cat(heads, dim=1)
+
+
 def hopfield(row: Row, n_steps: int = 3, tol: float = 0.0) -> Tensor:
     """Iterate z_{n+1} = Attn(query z_n) with keys and values fixed; each position stops when it rests."""
     z = retrieve(row, row.z)
@@ -208,6 +239,8 @@ LEARNERS = {
     "gated": gated,
     "differential": differential,
     "differential-v2": differential_v2,
+    "composition": composition,
+    "parallax": parallax,
     "hopfield": hopfield,
     "equilibrium": equilibrium,
 }
