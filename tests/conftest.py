@@ -38,6 +38,8 @@ MIXED = {  # layers with a learner per round
         "kv_source": "input",
         "space": "output",
     },
+    "parallax+delta, shared": {"learner": ("parallax", "delta"), "kv_source": "shared"},
+    "strict-twicing+composition": {"learner": ("strict-twicing", "composition")},
     "equilibrium+softmax": {"learner": ("equilibrium", "softmax"), "max_steps": 40, "tol": 0.0},
 }
 
@@ -140,6 +142,11 @@ def seeded():
 def every_layer() -> list[str]:
     """Names that ``build`` knows: the catalog's, and those with a learner per round."""
     return [*list_attention(), *MIXED]
+
+
+def taking_memory(names: list[str]) -> list[str]:
+    """Those of the layers that may read another sequence than their own."""
+    return [name for name in names if not any(learner.needs_square_map for learner in build(name).rounds)]
 
 
 def build(name: str, dtype: torch.dtype = torch.float64, **options) -> AttentionLayer:

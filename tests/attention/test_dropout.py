@@ -11,7 +11,7 @@ from boosted_attention import LanguageModelConfig, capture
 from boosted_attention.attention import dropout as dropping
 from boosted_attention.attention import kernels
 from boosted_attention.attention.blocked import BLOCK_QUERIES, keep_mask
-from boosted_attention.attention.checks import MASK_KINDS, sample_call
+from boosted_attention.attention.checks import MASK_KINDS, in_order, sample_call
 from boosted_attention.attention.dropout import BLOCK_ELEMENTS, Dropout, drop, new_key, rows_from
 from tests.conftest import D_MODEL, N_HEADS, build, disturbed, every_layer, randn
 
@@ -39,7 +39,7 @@ def test_blocks_equal_the_explicit_kernel_with_the_same_mask(name, full):
     lengths = (1, BLOCK_QUERIES - 1, BLOCK_QUERIES + 1, 2 * BLOCK_QUERIES + 3) if full else (5, BLOCK_QUERIES + 3)
     for length in lengths:
         for kind in MASK_KINDS if full else ("causal", "padding"):
-            call = sample_call(kind, 3, N_HEADS, length, torch.float64)
+            call = in_order(layer, sample_call(kind, 3, N_HEADS, length, torch.float64))
             x = randn(3, length, D_MODEL)
             layer.kernel = "explicit"
             expected = gradients(layer, x, **call)

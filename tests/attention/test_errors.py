@@ -199,6 +199,23 @@ def test_twicing_refuses_memory():
         build("softmax+twicing")(x, memory=x)
 
 
+@pytest.mark.parametrize("name", ["strict-twicing", "delta"])
+def test_forms_with_an_order_are_for_causal_calls(name):
+    x = randn(2, 5, D_MODEL)
+    for call in ({}, {"mask": torch.ones(5, 5, dtype=torch.bool).tril()}):
+        with pytest.raises(
+            ValueError, match=rf"is_causal: learner='{name}' in round 0 .* pass is_causal=True"
+        ) as caught:
+            build(name)(x, **call)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match=f"memory: learner='{name}' in round 0"):
+        build(name)(x, memory=x)
+    mixed = BoostedAttention(D_MODEL, N_HEADS, learner=("softmax", name)).double()
+    with pytest.raises(ValueError, match=f"is_causal: learner='{name}' in round 1"):
+        mixed(x)
+    assert mixed(x, is_causal=True).shape == x.shape
+
+
 def test_free_head_dim_where_nothing_is_subtracted():
     assert StandardAttention(32, 4, head_dim=16)(torch.randn(1, 3, 32)).shape == (1, 3, 32)
     assert TwicingAttention(30, 4, head_dim=8)(torch.randn(1, 3, 30)).shape == (1, 3, 30)

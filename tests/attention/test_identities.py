@@ -11,6 +11,7 @@ from boosted_attention import (
     BoostedAttention,
     DifferentialAttention,
     HopfieldAttention,
+    KVCache,
     StandardAttention,
     TwicingAttention,
     attention_layer,
@@ -89,6 +90,31 @@ def test_twicing_equals_its_polynomial():
         y = layer(x, is_causal=True)
     a, v = traces[""].rounds[0].weights, traces[""].rounds[0].v
     torch.testing.assert_close(y, ((2 * a - a @ a) @ v).transpose(1, 2).flatten(2), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["strict-twicing", "delta"])
+def test_values_are_reduced_by_what_earlier_positions_predict(name):
+    """The map A_< by hand, and the reduced values in the cache: one step, or the solution of the system."""
+    layer, x, cache = build(name, out_proj=False), randn(2, 9, D_MODEL), KVCache()
+    with capture(layer) as traces:
+        y = layer(x, is_causal=True, cache=cache)
+    trace, u = traces[""].rounds[0], cache.layer(0).slots["u", 0]
+    scores = trace.scale * trace.q @ trace.k.transpose(-2, -1)
+    earlier = torch.ones(9, 9, dtype=torch.bool).tril(-1)
+    before = scores[..., 1:, :].masked_fill(~earlier[1:], -torch.inf).softmax(-1)
+    before = torch.cat([torch.zeros_like(before[..., :1, :]), before], dim=-2)  # the first position predicts zero
+    predicted = before @ (trace.v if name == "strict-twicing" else u)
+    torch.testing.assert_close(u, trace.v - trace.extra["beta"] * predicted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(heads(y), trace.weights @ u, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["strict-twicing", "delta"])
+def test_nothing_is_predicted_where_beta_is_zero(name):
+    layer, standard, x = build(name), build("standard"), randn(2, 9, D_MODEL)
+    standard.load_state_dict({key: t for key, t in layer.state_dict().items() if ".beta." not in key})
+    with torch.no_grad():
+        layer.rounds[0].beta.bias.fill_(-1000.0)
+    torch.testing.assert_close(layer(x, is_causal=True), standard(x, is_causal=True), rtol=0, atol=1e-12)
 
 
 def test_twicing_has_the_standard_layers_weights():

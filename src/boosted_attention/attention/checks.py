@@ -176,6 +176,12 @@ def cached_error(layer: AttentionLayer, x: Tensor, chunks: Sequence[int], max_le
     return float((torch.cat(pieces, dim=1) - full).abs().max())
 
 
+def in_order(layer: AttentionLayer, call: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the keywords of a call, made causal if a learner of the layer is for causal calls only."""
+    ordered = any(learner.needs_order for learner in layer.rounds)
+    return {**(call or {}), **({"is_causal": True} if ordered else {})}
+
+
 def sample_call(kind: str, batch: int, n_heads: int, length: int, dtype: torch.dtype, seed: int = 0) -> dict[str, Any]:
     """Draw a mask of one of MASK_KINDS, as keywords of a layer's call; some rows see nothing."""
     draw = torch.Generator().manual_seed(seed)

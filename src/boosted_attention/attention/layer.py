@@ -210,6 +210,12 @@ class AttentionLayer(Traced):
         if x.ndim != 3 or x.shape[-1] != d:
             raise InputError(f"x has shape {tuple(x.shape)}; expected (batch, length, {d})")
         widths = (self.config.kdim or d, self.config.vdim or d)
+        for m, learner in enumerate(self.rounds):
+            require(
+                is_causal or memory is not None or not learner.needs_order,  # a memory is refused below
+                f"is_causal: learner={self.config.learners[m]!r} in round {m} reduces each value by what those before it "
+                "predict and needs an order; pass is_causal=True",
+            )
         if memory is None:
             if widths != (d, d):
                 raise InputError(f"memory is needed: kdim, vdim = {widths} differ from d_model={d}")

@@ -75,6 +75,10 @@ class RoundCall:
         """Return the past positions of a cache slot with ``new`` behind them; without a cache, ``new`` itself."""
         return new if self.cache is None else self.cache.append((slot, self.index), new)
 
+    def recall(self, slot: str) -> Tensor | None:
+        """Return the past positions of a cache slot, (B, H, S, d); None if there are none."""
+        return None if self.cache is None else self.cache.past((slot, self.index))
+
     def note(self, **tensors: Tensor) -> None:
         """Write tensors that only this learner has into the trace."""
         if self.trace is not None:
@@ -94,6 +98,8 @@ class SoftmaxLearner(nn.Module):
     """
 
     needs_square_map = False  # whether queries and keys must be the same positions, which rules out memory=
+    needs_order = False  # whether it is for causal calls only
+    n_maps = 1  # attention maps that a forward pass computes
     needs_maps = False  # whether its formula contains the attention weights, which only the explicit kernel hands out
     needs_maps_in_backward = False  # whether its gradient alone does
     allows_dropout = True  # whether the learner makes sense with dropped weights
@@ -217,7 +223,7 @@ class SoftmaxLearner(nn.Module):
 
     def map_flops(self, n_keys: int) -> int:
         """Count what one query costs beyond the linear layers applied once: scores, and weights times values."""
-        return self.scores_flops(n_keys) + 2 * self.split_sizes[0] * n_keys
+        return self.n_maps * (self.scores_flops(n_keys) + 2 * self.split_sizes[0] * n_keys)
 
     def fused_extra_flops(self, n_keys: int) -> int:
         """Count the scores that the fused kernel computes again, because it cannot hand out its weights."""

@@ -7,7 +7,7 @@ built from its definition. ``layer`` is Algorithm 1; the other functions are its
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -141,6 +141,37 @@ def twicing(row: Row) -> Tensor:
     return torch.cat(heads, dim=1)
 
 
+def strict_twicing(row: Row) -> Tensor:
+    """Return A (V - beta * (A_< V))."""
+    return reduced(row, lambda before, beta, v: v - beta * (before @ v))
+
+
+def delta(row: Row) -> Tensor:
+    """Return A U with u_t = v_t - beta_t sum_{s<t} A_<[t, s] u_s, position by position."""
+
+    def substituted(before: Tensor, beta: Tensor, v: Tensor) -> Tensor:
+        u = v[:1]
+        for t in range(1, len(v)):
+            u = torch.cat([u, v[t : t + 1] - beta[t] * (before[t : t + 1, :t] @ u)])
+        return u
+
+    return reduced(row, substituted)
+
+
+def reduced(row: Row, reduce: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    """Return A U, head by head, where U = reduce(A_<, beta, V) and A_< sees strictly earlier positions."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
+    beta = torch.sigmoid(row.linear("beta", row.z) - 2)  # (T, H)
+    heads = []
+    for i in range(h):
+        g = i * h_kv // h
+        earlier = torch.ones_like(row.visible[i]).tril(-1)
+        before = attention_map(q[i], k[g], row.visible[i] & earlier, row.bias[i], row.scale)
+        heads.append(row.map(q[i], k[g], i) @ reduce(before, beta[:, i : i + 1], v[g]))
+    return torch.cat(heads, dim=1)
+
+
 def gated(row: Row, headwise: bool = False) -> Tensor:
     """Return A V * sigmoid(z W_theta)."""
     y, g = softmax(row), torch.sigmoid(row.linear("theta", row.z))
@@ -236,6 +267,8 @@ def equilibrium(row: Row, inject: bool = True, max_steps: int = 100, tol: float 
 LEARNERS = {
     "softmax": softmax,
     "twicing": twicing,
+    "strict-twicing": strict_twicing,
+    "delta": delta,
     "gated": gated,
     "differential": differential,
     "differential-v2": differential_v2,
