@@ -39,6 +39,11 @@ MIXED = {  # layers with a learner per round
         "space": "output",
     },
     "parallax+delta, shared": {"learner": ("parallax", "delta"), "kv_source": "shared"},
+    "composition+low-rank, input, output": {
+        "learner": ("composition", "low-rank"),
+        "kv_source": "input",
+        "space": "output",
+    },
     "strict-twicing+composition": {"learner": ("strict-twicing", "composition")},
     "equilibrium+softmax": {"learner": ("equilibrium", "softmax"), "max_steps": 40, "tol": 0.0},
 }

@@ -13,6 +13,7 @@ from boosted_attention import (
     EquilibriumAttention,
     GatedAttention,
     HopfieldAttention,
+    LowRankAttention,
     StandardAttention,
     TwicingAttention,
     attention_layer,
@@ -127,6 +128,25 @@ OPTIONS = [
     (lambda: HopfieldAttention(32, 4, tol=-1), "tol=-1 must not be negative"),
     (lambda: HopfieldAttention(32, 4, head_dim=16), "head_dim=16 with learner='hopfield' needs"),
     (lambda: EquilibriumAttention(32, 4, max_steps=0), "max_steps=0 must be"),
+    (
+        lambda: LowRankAttention(32, 4, rank=0),
+        "rank=0 must be a multiple of 4 (n_heads) between 4 and 32 (n_heads * head_dim)",
+    ),
+    (lambda: LowRankAttention(32, 4, rank=36), "rank=36 must be a multiple of 4 (n_heads) between 4 and 32"),
+    (lambda: LowRankAttention(32, 4, rank=6), "rank=6 must be a multiple of 4"),
+    (lambda: LowRankAttention(32, 4, rank=8.0), "rank=8.0 must be a multiple of 4"),
+    (
+        lambda: LowRankAttention(32, 4, rank=12, rope_theta=1e4),
+        "rank=12 must be a multiple of 8 (2 * n_heads with rope_theta) between 8 and 32",
+    ),
+    (
+        lambda: BoostedAttention(32, 4, learner=("softmax", "low-rank"), kv_source="shared"),
+        "kv_source='shared' with learner=('softmax', 'low-rank'): 'low-rank' in round 1 lays values out otherwise",
+    ),
+    (
+        lambda: BoostedAttention(32, 4, n_rounds=2, learner=("softmax", "low-rank", "softmax")),
+        "learner=('softmax', 'low-rank', 'softmax') needs one entry per round, n_rounds=2",
+    ),
     (lambda: EquilibriumAttention(32, 4, tol=-1), "tol=-1 must not be negative"),
     (lambda: EquilibriumAttention(32, 4, dropout=0.1), "dropout=0.1 must be 0 with learner='equilibrium'"),
     (lambda: attention_layer("boostd", d_model=32, n_heads=4), "attention='boostd' .*; did you mean 'boosted'?"),

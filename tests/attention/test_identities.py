@@ -12,6 +12,7 @@ from boosted_attention import (
     DifferentialAttention,
     HopfieldAttention,
     KVCache,
+    LowRankAttention,
     StandardAttention,
     TwicingAttention,
     attention_layer,
@@ -115,6 +116,24 @@ def test_nothing_is_predicted_where_beta_is_zero(name):
     with torch.no_grad():
         layer.rounds[0].beta.bias.fill_(-1000.0)
     torch.testing.assert_close(layer(x, is_causal=True), standard(x, is_causal=True), rtol=0, atol=1e-12)
+
+
+def test_low_rank_is_attention_with_narrow_heads():
+    """At full rank and with E = 1 it is standard attention; its rank is a quarter of the width unless said otherwise."""
+    full, standard, x = (
+        build("low-rank", rank=D_MODEL, rope_theta=1e4),
+        build("standard", rope_theta=1e4),
+        randn(2, 9, 32),
+    )
+    standard.load_state_dict({key: t for key, t in full.state_dict().items() if ".expand." not in key})
+    with torch.no_grad():
+        full.rounds[0].expand.weight.copy_(torch.eye(D_MODEL))
+    torch.testing.assert_close(full(x, is_causal=True), standard(x, is_causal=True), rtol=0, atol=1e-12)
+    ranks = [(64, 4, None, 16), (64, 4, 1e4, 16), (48, 4, 1e4, 8), (8, 4, None, 4), (8, 4, 1e4, 8)]
+    for d_model, n_heads, rope_theta, rank in ranks:
+        layer = LowRankAttention(d_model, n_heads, rope_theta=rope_theta)
+        assert layer.rounds[0].expand.in_features == rank
+    assert LowRankAttention(64, 4, rank=8).rounds[0].scale == pytest.approx(1 / math.sqrt(2))
 
 
 def test_twicing_has_the_standard_layers_weights():

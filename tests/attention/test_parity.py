@@ -60,7 +60,8 @@ def test_lower_precision_is_as_good_as_the_plain_formula(name, dtype, full):
             assert_exact(layer, x, **in_order(layer, sample_call(kind, 2, N_HEADS, length, dtype)))
 
 
-LEARNER_OPTIONS = {"gated": [{}, {"headwise": True}], "hopfield": [{}, {"n_steps": 2}]}
+LEARNER_OPTIONS = {"gated": [{}, {"headwise": True}], "hopfield": [{}, {"n_steps": 2}], "low-rank": [{}, {"rank": 8}]}
+LAYOUTS = {name: AttentionLayer(16, 4, learner=name).rounds[0].kv_layout for name in list_learners()}
 
 
 @st.composite
@@ -69,7 +70,7 @@ def any_layer(draw) -> dict:
     n_rounds = draw(st.integers(1, 3))
     kv_source = draw(st.sampled_from(["residual", "input", "shared"]))
     learners = draw(st.lists(st.sampled_from(list_learners()), min_size=n_rounds, max_size=n_rounds))
-    apart = kv_source == "shared" and "differential" in learners  # its values have a layout of their own
+    apart = kv_source == "shared" and len({LAYOUTS[learner] for learner in learners}) > 1
     if draw(st.booleans()) or apart:
         learners = learners[:1] * n_rounds
     iterated = any(learner in ("hopfield", "equilibrium") for learner in learners)
@@ -80,6 +81,8 @@ def any_layer(draw) -> dict:
     own = [
         CHECK_OPTIONS.get(learner) or draw(st.sampled_from(LEARNER_OPTIONS.get(learner, [{}]))) for learner in learners
     ]
+    if kv_source == "shared" and len(set(learners)) == 1:
+        own = own[:1] * n_rounds  # of one rank
     if qk_norm:  # normalised queries are longer, and the iteration contracts more slowly
         own = [{**options, "max_steps": 120} if "max_steps" in options else options for options in own]
     if kv_source == "shared":
@@ -128,10 +131,8 @@ def comes_to_rest(layer: AttentionLayer, x: torch.Tensor, call: dict) -> bool:
     """Whether all fixed points were reached; normalised queries may be too long for the iteration to contract."""
     with capture(layer) as traces:
         layer(x, **call)
-    solved = [
-        trace for trace, name in zip(traces[""].rounds, layer.config.learners, strict=True) if name == "equilibrium"
-    ]
-    return all(bool(trace.extra["converged"].all()) for trace in solved)
+    names, rounds = layer.config.learners, traces[""].rounds
+    return all(rounds[m].extra["converged"].all() for m, name in enumerate(names) if name == "equilibrium")
 
 
 def check_random_layers(count: int) -> None:

@@ -95,6 +95,7 @@ class SoftmaxLearner(nn.Module):
     Args:
         options: the layer's options.
         index: the round.
+        d_head: width of a head, if it is not the layer's.
     """
 
     needs_square_map = False  # whether queries and keys must be the same positions, which rules out memory=
@@ -107,9 +108,9 @@ class SoftmaxLearner(nn.Module):
     heads_per_value = 1  # key heads per value head: a learner may have fewer and wider value heads
     random_start: Mapping[str, float] = {}  # standard deviation of weights of its own that start at random, by name
 
-    def __init__(self, options: LayerOptions, index: int):
+    def __init__(self, options: LayerOptions, index: int, d_head: int | None = None):
         super().__init__()
-        self.d_head = options.d_head
+        self.d_head = d_head or options.d_head
         self.n_heads = options.n_heads
         self.n_kv_heads = options.kv_heads[index]
         q, k, v = self.projection_widths()

@@ -130,6 +130,12 @@ def retrieve(row: Row, state: Tensor) -> Tensor:
     return torch.cat([row.map(q[i], k[i * h_kv // h], i) @ v[i * h_kv // h] for i in range(h)], dim=1)
 
 
+def low_rank(row: Row, rank: int | None = None) -> Tensor:
+    """Return E Attn(z) with heads that are 1 / n_heads of E's columns wide."""
+    narrow = {**row.o, "head_dim": row.w["expand.weight"].shape[1] // row.o["n_heads"]}
+    return row.linear("expand", softmax(Row(narrow, row.w, row.z, row.key, row.value)))
+
+
 def twicing(row: Row) -> Tensor:
     """Return (2A - A^2) V."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
@@ -266,6 +272,7 @@ def equilibrium(row: Row, inject: bool = True, max_steps: int = 100, tol: float 
 
 LEARNERS = {
     "softmax": softmax,
+    "low-rank": low_rank,
     "twicing": twicing,
     "strict-twicing": strict_twicing,
     "delta": delta,
@@ -372,6 +379,8 @@ def within(weights: Weights, prefix: str) -> dict[str, Tensor]:
 def shared_projections(weights: Weights, config: Any, head_dim: int) -> dict[str, Tensor]:
     """Return round 0's key and value projections under names of their own, for a later round that shares them."""
     shared = {n: weights[f"rounds.0.{n}"] for n in ("k_norm.weight",) if f"rounds.0.{n}" in weights}
+    if "rounds.0.expand.weight" in weights:
+        head_dim = weights["rounds.0.expand.weight"].shape[1] // config.n_heads
     for name in ("weight", "bias"):
         if f"rounds.0.qkv.{name}" in weights:
             rows = weights[f"rounds.0.qkv.{name}"]
