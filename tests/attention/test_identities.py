@@ -119,12 +119,9 @@ def test_nothing_is_predicted_where_beta_is_zero(name):
 
 
 def test_low_rank_is_attention_with_narrow_heads():
-    """At full rank and with E = 1 it is standard attention; its rank is a quarter of the width unless said otherwise."""
-    full, standard, x = (
-        build("low-rank", rank=D_MODEL, rope_theta=1e4),
-        build("standard", rope_theta=1e4),
-        randn(2, 9, 32),
-    )
+    """At full rank and with E = 1 it is standard attention; its rank is a quarter of the width by default."""
+    full, standard = build("low-rank", rank=D_MODEL, rope_theta=1e4), build("standard", rope_theta=1e4)
+    x = randn(2, 9, D_MODEL)
     standard.load_state_dict({key: t for key, t in full.state_dict().items() if ".expand." not in key})
     with torch.no_grad():
         full.rounds[0].expand.weight.copy_(torch.eye(D_MODEL))
