@@ -10,7 +10,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from boosted_attention import AttentionLayer, attention_layer, list_attention
-from boosted_attention.attention.checks import CHECK_OPTIONS
+from boosted_attention.attention.checks import CHECK_OPTIONS, away_from_start
 from tests.text import sample_text
 
 Module = TypeVar("Module", bound=torch.nn.Module)
@@ -38,6 +38,13 @@ MIXED = {  # layers with a learner per round
         "kv_source": "input",
         "space": "output",
     },
+    "parallax+delta, shared": {"learner": ("parallax", "delta"), "kv_source": "shared"},
+    "composition+low-rank, input, output": {
+        "learner": ("composition", "low-rank"),
+        "kv_source": "input",
+        "space": "output",
+    },
+    "strict-twicing+composition": {"learner": ("strict-twicing", "composition")},
     "equilibrium+softmax": {"learner": ("equilibrium", "softmax"), "max_steps": 40, "tol": 0.0},
 }
 
@@ -142,17 +149,25 @@ def every_layer() -> list[str]:
     return [*list_attention(), *MIXED]
 
 
+def taking_memory(names: list[str]) -> list[str]:
+    """Those of the layers that may read another sequence than their own."""
+    return [name for name in names if not any(learner.needs_square_map for learner in build(name).rounds)]
+
+
 def build(name: str, dtype: torch.dtype = torch.float64, **options) -> AttentionLayer:
     """A small layer, with an even number of pairs so that every variant accepts it."""
     if name in MIXED:
         options = {"n_rounds": len(MIXED[name]["learner"]), **MIXED[name], **options}
         name = "boosted"
     options = {"d_model": D_MODEL, "n_heads": N_HEADS, **CHECK_OPTIONS.get(name, {}), **options}
-    return attention_layer(name, **options).to(dtype)
+    layer = attention_layer(name, **options)
+    away_from_start(layer)
+    return layer.to(dtype)
 
 
 def disturbed(module: Module) -> Module:
-    """Move weights that start at a constant (biases, norms, gates of one number) away from it, in place."""
+    """Move weights that start at a constant (biases, norms, maps from zero) away from it, in place."""
+    away_from_start(module)
     with torch.no_grad():
         for p in module.parameters():
             if p.ndim < 2:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from boosted_attention.attention.checks import causality_violation
+from boosted_attention.attention.checks import causality_violation, in_order
 from tests.conftest import D_MODEL, build, every_layer, randn
 
 
@@ -25,10 +25,13 @@ def test_longer_than_a_kernel_block(name, dtype):
 
 @pytest.mark.parametrize("name", every_layer())
 def test_a_leak_would_be_found(name):
-    """The check itself can fail: without the mask, every layer leaks."""
+    """The check itself can fail: without the mask, or read backwards where that is refused, every layer leaks."""
     layer = build(name)
     forward = layer.forward
-    layer.forward = lambda x, is_causal: forward(x)
+    if in_order(layer):
+        layer.forward = lambda x, is_causal: forward(x.flip(1), is_causal=True).flip(1)
+    else:
+        layer.forward = lambda x, is_causal: forward(x)
     assert causality_violation(layer, randn(2, 6, D_MODEL), positions=range(6)) is not None
 
 

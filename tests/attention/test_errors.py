@@ -13,6 +13,7 @@ from boosted_attention import (
     EquilibriumAttention,
     GatedAttention,
     HopfieldAttention,
+    LowRankAttention,
     StandardAttention,
     TwicingAttention,
     attention_layer,
@@ -105,7 +106,15 @@ OPTIONS = [
         lambda: HopfieldAttention(32, 4, n_steps=2, learner_options={"n_steps": 3}),
         "n_steps is given twice, as a keyword and in learner_options",
     ),
-    (lambda: BoostedAttention(32, 4, kernel="fused"), "kernel='fused' is not one of 'auto', 'explicit'"),
+    (lambda: BoostedAttention(32, 4, kernel="flash"), "kernel='flash' is not one of 'auto', 'fused', 'explicit'"),
+    (
+        lambda: BoostedAttention(32, 4, learner=("softmax", "parallax"), kernel="fused"),
+        "kernel='fused' with learner='parallax' in round 1: its formula contains the attention weights; .*'auto'",
+    ),
+    (
+        lambda: EquilibriumAttention(32, 4, kernel="fused"),
+        "kernel='fused' with learner='equilibrium' in round 0: its gradient contains the attention weights",
+    ),
     (lambda: BoostedMultiheadAttention(32, 4, d_model=32), "d_model is called embed_dim here"),
     (lambda: BoostedMultiheadAttention(32, 4, gat="none"), "has no option 'gat'; did you mean 'gate'?"),
     (lambda: BoostedAttention(12, 4, rope_theta=1e4), "rope_theta=10000.0 needs .* an even head_dim, got head_dim=3"),
@@ -119,6 +128,25 @@ OPTIONS = [
     (lambda: HopfieldAttention(32, 4, tol=-1), "tol=-1 must not be negative"),
     (lambda: HopfieldAttention(32, 4, head_dim=16), "head_dim=16 with learner='hopfield' needs"),
     (lambda: EquilibriumAttention(32, 4, max_steps=0), "max_steps=0 must be"),
+    (
+        lambda: LowRankAttention(32, 4, rank=0),
+        "rank=0 must be a multiple of 4 (n_heads) between 4 and 32 (n_heads * head_dim)",
+    ),
+    (lambda: LowRankAttention(32, 4, rank=36), "rank=36 must be a multiple of 4 (n_heads) between 4 and 32"),
+    (lambda: LowRankAttention(32, 4, rank=6), "rank=6 must be a multiple of 4"),
+    (lambda: LowRankAttention(32, 4, rank=8.0), "rank=8.0 must be a multiple of 4"),
+    (
+        lambda: LowRankAttention(32, 4, rank=12, rope_theta=1e4),
+        "rank=12 must be a multiple of 8 (2 * n_heads with rope_theta) between 8 and 32",
+    ),
+    (
+        lambda: BoostedAttention(32, 4, learner=("softmax", "low-rank"), kv_source="shared"),
+        "kv_source='shared' with learner=('softmax', 'low-rank'): 'low-rank' in round 1 lays values out otherwise",
+    ),
+    (
+        lambda: BoostedAttention(32, 4, n_rounds=2, learner=("softmax", "low-rank", "softmax")),
+        "learner=('softmax', 'low-rank', 'softmax') needs one entry per round, n_rounds=2",
+    ),
     (lambda: EquilibriumAttention(32, 4, tol=-1), "tol=-1 must not be negative"),
     (lambda: EquilibriumAttention(32, 4, dropout=0.1), "dropout=0.1 must be 0 with learner='equilibrium'"),
     (lambda: attention_layer("boostd", d_model=32, n_heads=4), "attention='boostd' .*; did you mean 'boosted'?"),
@@ -189,6 +217,23 @@ def test_twicing_refuses_memory():
             layer(x, memory=x)
     with pytest.raises(ValueError, match="memory: learner='twicing' in round 1"):
         build("softmax+twicing")(x, memory=x)
+
+
+@pytest.mark.parametrize("name", ["strict-twicing", "delta"])
+def test_forms_with_an_order_are_for_causal_calls(name):
+    x = randn(2, 5, D_MODEL)
+    for call in ({}, {"mask": torch.ones(5, 5, dtype=torch.bool).tril()}):
+        with pytest.raises(
+            ValueError, match=rf"is_causal: learner='{name}' in round 0 .* pass is_causal=True"
+        ) as caught:
+            build(name)(x, **call)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match=f"memory: learner='{name}' in round 0"):
+        build(name)(x, memory=x)
+    mixed = BoostedAttention(D_MODEL, N_HEADS, learner=("softmax", name)).double()
+    with pytest.raises(ValueError, match=f"is_causal: learner='{name}' in round 1"):
+        mixed(x)
+    assert mixed(x, is_causal=True).shape == x.shape
 
 
 def test_free_head_dim_where_nothing_is_subtracted():

@@ -11,8 +11,11 @@ from boosted_attention import (
     BoostedAttention,
     DifferentialAttention,
     HopfieldAttention,
+    KVCache,
+    LowRankAttention,
     StandardAttention,
     TwicingAttention,
+    attention_layer,
     capture,
 )
 from boosted_attention.attention.learners.differential import lambda_init
@@ -90,6 +93,46 @@ def test_twicing_equals_its_polynomial():
     torch.testing.assert_close(y, ((2 * a - a @ a) @ v).transpose(1, 2).flatten(2), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["strict-twicing", "delta"])
+def test_values_are_reduced_by_what_earlier_positions_predict(name):
+    """The map A_< by hand, and the reduced values in the cache: one step, or the solution of the system."""
+    layer, x, cache = build(name, out_proj=False), randn(2, 9, D_MODEL), KVCache()
+    with capture(layer) as traces:
+        y = layer(x, is_causal=True, cache=cache)
+    trace, u = traces[""].rounds[0], cache.layer(0).slots["u", 0]
+    scores = trace.scale * trace.q @ trace.k.transpose(-2, -1)
+    earlier = torch.ones(9, 9, dtype=torch.bool).tril(-1)
+    before = scores[..., 1:, :].masked_fill(~earlier[1:], -torch.inf).softmax(-1)
+    before = torch.cat([torch.zeros_like(before[..., :1, :]), before], dim=-2)  # the first position predicts zero
+    predicted = before @ (trace.v if name == "strict-twicing" else u)
+    torch.testing.assert_close(u, trace.v - trace.extra["beta"] * predicted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(heads(y), trace.weights @ u, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["strict-twicing", "delta"])
+def test_nothing_is_predicted_where_beta_is_zero(name):
+    layer, standard, x = build(name), build("standard"), randn(2, 9, D_MODEL)
+    standard.load_state_dict({key: t for key, t in layer.state_dict().items() if ".beta." not in key})
+    with torch.no_grad():
+        layer.rounds[0].beta.bias.fill_(-1000.0)
+    torch.testing.assert_close(layer(x, is_causal=True), standard(x, is_causal=True), rtol=0, atol=1e-12)
+
+
+def test_low_rank_is_attention_with_narrow_heads():
+    """At full rank and with E = 1 it is standard attention; its rank is a quarter of the width by default."""
+    full, standard = build("low-rank", rank=D_MODEL, rope_theta=1e4), build("standard", rope_theta=1e4)
+    x = randn(2, 9, D_MODEL)
+    standard.load_state_dict({key: t for key, t in full.state_dict().items() if ".expand." not in key})
+    with torch.no_grad():
+        full.rounds[0].expand.weight.copy_(torch.eye(D_MODEL))
+    torch.testing.assert_close(full(x, is_causal=True), standard(x, is_causal=True), rtol=0, atol=1e-12)
+    ranks = [(64, 4, None, 16), (64, 4, 1e4, 16), (48, 4, 1e4, 8), (8, 4, None, 4), (8, 4, 1e4, 8)]
+    for d_model, n_heads, rope_theta, rank in ranks:
+        layer = LowRankAttention(d_model, n_heads, rope_theta=rope_theta)
+        assert layer.rounds[0].expand.in_features == rank
+    assert LowRankAttention(64, 4, rank=8).rounds[0].scale == pytest.approx(1 / math.sqrt(2))
+
+
 def test_twicing_has_the_standard_layers_weights():
     outcome = build("twicing").load_state_dict(build("standard").state_dict())
     assert not outcome.missing_keys
@@ -143,6 +186,31 @@ def test_one_hopfield_step_is_attention():
     hopfield.load_state_dict(standard.state_dict())
     x = randn(2, 7, D_MODEL)
     assert torch.equal(hopfield(x), standard(x))
+
+
+@pytest.mark.parametrize("name", ["composition", "parallax"])
+def test_forms_that_refine_attention_start_as_attention(name):
+    standard, layer = build("standard"), attention_layer(name, d_model=D_MODEL, n_heads=N_HEADS).double()
+    outcome = layer.load_state_dict(standard.state_dict(), strict=False)
+    assert not outcome.unexpected_keys
+    x = randn(2, 7, D_MODEL)
+    layer.kernel = standard.kernel = "explicit"
+    assert torch.equal(layer(x, is_causal=True), standard(x, is_causal=True))
+
+
+def test_parallax_is_the_change_of_attention_when_the_query_moves():
+    """y = A v + d/de softmax(scale q k^T - e rho k^T) v at e = 0."""
+    layer, x = build("parallax", out_proj=False), randn(2, 7, D_MODEL)
+    with capture(layer) as traces:
+        y = layer(x)
+    trace = traces[""].rounds[0]
+    k, v, rho = trace.k.transpose(-2, -1), trace.v, trace.extra["rho"]
+
+    def attention(e):
+        return (trace.scale * trace.q @ k - e * rho @ k).softmax(-1) @ v
+
+    at, change = torch.func.jvp(attention, (torch.zeros(()).double(),), (torch.ones(()).double(),))
+    torch.testing.assert_close(heads(y), at + change, rtol=0, atol=1e-12)
 
 
 def test_scalar_gate_is_mart_shrinkage():

@@ -7,8 +7,9 @@ import torch
 from torch.func import functional_call, stack_module_state
 from torch.profiler import ProfilerActivity, profile
 
-from boosted_attention import BoostedAttention, HopfieldAttention, list_attention
-from boosted_attention.attention.checks import sample_call
+from boosted_attention import BoostedAttention, HopfieldAttention, LayerTrace, capture, list_attention
+from boosted_attention.attention import learner as learner_module
+from boosted_attention.attention.checks import in_order, sample_call
 from boosted_attention.attention.kernels import explicit
 from tests.conftest import D_MODEL, N_HEADS, build, every_layer, randn
 
@@ -66,14 +67,14 @@ def test_export_with_a_free_length(name):
 @pytest.mark.parametrize("name", every_layer())
 def test_deepcopy_and_state_dict(name, tmp_path):
     layer, x = build(name), randn(2, 5, D_MODEL)
-    twin = copy.deepcopy(layer)
-    assert torch.equal(twin(x), layer(x))
+    twin, call = copy.deepcopy(layer), in_order(layer)
+    assert torch.equal(twin(x, **call), layer(x, **call))
     with torch.no_grad():
         next(twin.parameters()).add_(1.0)
-    assert not torch.equal(twin(x), layer(x))
+    assert not torch.equal(twin(x, **call), layer(x, **call))
     torch.save(layer.state_dict(), tmp_path / "layer.pt")
     twin.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
-    assert torch.equal(twin(x), layer(x))
+    assert torch.equal(twin(x, **call), layer(x, **call))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -102,12 +103,13 @@ def test_autocast(name, kernel):
 @pytest.mark.parametrize("name", [name for name in every_layer() if "equilibrium" not in name])
 def test_dropout(name):
     layer, x = build(name, dropout=0.5), randn(2, 9, D_MODEL)
-    assert not torch.equal(layer(x), layer(x))
+    call = in_order(layer)
+    assert not torch.equal(layer(x, **call), layer(x, **call))
     layer.eval()
-    assert torch.equal(layer(x), layer(x))
+    assert torch.equal(layer(x, **call), layer(x, **call))
     plain = build(name)
     plain.load_state_dict(layer.state_dict())
-    assert torch.equal(layer(x), plain(x))
+    assert torch.equal(layer(x, **call), plain(x, **call))
 
 
 def test_twicing_draws_a_mask_for_each_pass():
@@ -121,26 +123,78 @@ def test_twicing_draws_a_mask_for_each_pass():
 
 def fused_calls(layer) -> int:
     """Calls of the fused kernel in a forward pass: one per map and time its scores are computed."""
-    return sum(learner.fused_score_passes * getattr(learner, "n_steps", 1) for learner in layer.rounds)
+    fused = [learner for learner in layer.rounds if not learner.needs_maps]
+    return sum(learner.n_maps * learner.fused_score_passes * getattr(learner, "n_steps", 1) for learner in fused)
 
 
 @pytest.mark.parametrize("kind", ["causal", "padding", "additive"])
 @pytest.mark.parametrize("name", list_attention())
 def test_rounds_run_on_the_fused_kernel(name, kind):
-    """No attention matrix in memory: forward and backward are the fused kernels, with every mask, in training."""
+    """No attention matrix in memory: forward and backward are the fused kernels, with every mask, in training.
+
+    Learners whose formula contains the weights hold those of their maps; where the gradient alone does, of one.
+    """
     layer, x = build(name, torch.float32, n_kv_heads=2), randn(2, 9, D_MODEL, dtype=torch.float32)
-    call = sample_call(kind, 2, N_HEADS, 9, torch.float32)
+    call = in_order(layer, sample_call(kind, 2, N_HEADS, 9, torch.float32))
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         layer(x, **call).sum().backward()
     count = {event.key: event.count for event in profiler.key_averages()}
     softmaxes = sum(n for name, n in count.items() if name == "aten::_softmax")
-    assert softmaxes == (1 if name == "equilibrium" else 0)
-    if name != "equilibrium":
+    held = [rounds.n_maps if rounds.needs_maps else rounds.needs_maps_in_backward for rounds in layer.rounds]
+    assert softmaxes == sum(held)
+    if not any(learner.needs_maps_in_backward for learner in layer.rounds):
         for kernel in (
             "_scaled_dot_product_flash_attention_for_cpu",
             "_scaled_dot_product_flash_attention_for_cpu_backward",
         ):
-            assert count[f"aten::{kernel}"] == fused_calls(layer)
+            assert count.get(f"aten::{kernel}", 0) == fused_calls(layer)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_demand_for_fused_kernels_is_what_auto_chooses_or_refused(dropout):
+    layer, x = build("boosted", dropout=dropout), randn(2, 9, D_MODEL)
+    found = []
+    for layer.kernel in ("auto", "fused"):
+        torch.manual_seed(0)
+        found.append(layer(x, is_causal=True))
+    assert torch.equal(*found)
+    with pytest.raises(ValueError, match="kernel='fused' cannot be had: a trace holds the attention weights"):
+        layer(x, trace=LayerTrace())
+    with pytest.raises(ValueError, match="kernel='fused' cannot be had: a mask that is learned"):
+        layer(x, mask=randn(9, 9).requires_grad_())
+    with pytest.raises(ValueError, match="kernel='fused' cannot be had: function transforms"):
+        torch.func.vmap(layer)(x[None])
+    layer = build("composition")
+    layer.kernel = "fused"  # behind the check of the options
+    with pytest.raises(ValueError, match="kernel='fused' cannot be had: the learner's formula contains"):
+        layer(x)
+
+
+def composed(a, trace):
+    """Composition's formula with given weights."""
+    mixture = torch.einsum("bhts,bht->bts", a, trace.extra["mixed_from"][..., 0])
+    return a @ trace.v + trace.extra["mixed_into"] * (mixture[:, None] @ trace.v)
+
+
+def by_parallax(p, trace):
+    """Parallax's formula with given weights."""
+    s = trace.extra["rho"] @ trace.k.transpose(-2, -1)
+    return (1 + (p * s).sum(-1, keepdim=True)) * (p @ trace.v) - (p * s) @ trace.v
+
+
+@pytest.mark.parametrize(("name", "formula"), [("composition", composed), ("parallax", by_parallax)])
+def test_a_map_that_a_formula_contains_is_dropped_once_wherever_it_stands(name, formula, monkeypatch):
+    """One set of dropped weights decides the output, and traces show the weights before dropout."""
+    layer, x = build(name, dropout=0.5, out_proj=False), randn(2, 9, D_MODEL)
+    found, drop = [], learner_module.dropped
+    monkeypatch.setattr(learner_module, "dropped", lambda *given: found.append(drop(*given)) or found[-1])
+    with capture(layer) as traces:
+        y = layer(x)
+    (weights,), trace = found, traces[""].rounds[0]
+    torch.testing.assert_close(trace.weights.sum(-1), torch.ones_like(trace.weights[..., 0]))
+    kept = weights != 0
+    torch.testing.assert_close(weights[kept], 2 * trace.weights[kept])
+    torch.testing.assert_close(y, formula(weights, trace).transpose(1, 2).flatten(2), rtol=0, atol=1e-12)
 
 
 def test_differential_drops_one_mask_per_map():
@@ -162,7 +216,8 @@ def test_differential_drops_one_mask_per_map():
 def test_explicit_kernel_on_the_meta_device(name):
     layer = build(name).to("meta")
     layer.kernel = "explicit"
-    assert layer(torch.empty(2, 5, D_MODEL, device="meta", dtype=torch.float64)).shape == (2, 5, D_MODEL)
+    x = torch.empty(2, 5, D_MODEL, device="meta", dtype=torch.float64)
+    assert layer(x, **in_order(layer)).shape == (2, 5, D_MODEL)
 
 
 def test_an_unknown_kernel_is_refused():

@@ -13,11 +13,15 @@ from boosted_attention import (
     AttentionLayer,
     BoostedAttention,
     BoostedMultiheadAttention,
+    CompositionAttention,
     DifferentialAttention,
     EquilibriumAttention,
     GatedAttention,
     HopfieldAttention,
+    LowRankAttention,
+    ParallaxAttention,
     StandardAttention,
+    StrictTwicingAttention,
     TwicingAttention,
     attention_layer,
     list_attention,
@@ -39,6 +43,10 @@ CLASSES = [
     DifferentialAttention,
     HopfieldAttention,
     EquilibriumAttention,
+    CompositionAttention,
+    ParallaxAttention,
+    StrictTwicingAttention,
+    LowRankAttention,
 ]
 
 
@@ -115,6 +123,12 @@ def test_options_of_learners_may_be_keywords_or_a_mapping_or_one_per_round():
     assert [both.config.options_of(m) for m in range(3)] == [{}, {"tol": 0.1, "n_steps": 2}, {"tol": 0.1}]
     apart = BoostedAttention(8, 2, **mixed, learner_options=({}, {"tol": 0.1}, {"tol": 0.2}), n_steps=2)
     assert [apart.config.options_of(m) for m in range(3)] == [{}, {"tol": 0.1, "n_steps": 2}, {"tol": 0.2}]
+
+
+def test_the_last_of_several_learners_serves_the_rounds_that_follow():
+    layer = attention_layer("boosted-low-rank", d_model=8, n_heads=2, n_rounds=4)
+    assert layer.config.learner == ("softmax", "low-rank", "low-rank", "low-rank")
+    assert [learner.d_head for learner in layer.rounds] == [4, 1, 1, 1]
 
 
 def test_a_learner_per_round_is_what_each_round_runs():

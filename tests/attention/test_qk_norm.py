@@ -11,10 +11,11 @@ from boosted_attention.attention.checks import (
     against_oracle,
     cached_error,
     causality_violation,
+    in_order,
     sample_call,
 )
 from boosted_attention.attention.qk_norm import HeadNorm
-from tests.conftest import D_MODEL, N_HEADS, build, disturbed, every_layer, randn
+from tests.conftest import D_MODEL, N_HEADS, build, disturbed, every_layer, randn, taking_memory
 
 
 def normed(name, dtype=torch.float64, max_steps=90, **options):
@@ -47,7 +48,7 @@ def test_every_layer_equals_the_oracle(name, full):
         layer = normed(name, rope_theta=rope_theta)
         for length in (1, 2, 23) if full else (7,):
             for kind in MASK_KINDS if full else ("padding",):
-                call = sample_call(kind, 2, N_HEADS, length, torch.float64)
+                call = in_order(layer, sample_call(kind, 2, N_HEADS, length, torch.float64))
                 assert_exact(layer, randn(2, length, D_MODEL), **call)
 
 
@@ -58,7 +59,7 @@ def test_lower_precision_is_as_good_as_the_plain_formula(name, dtype):
     assert_exact(layer, randn(2, 13, D_MODEL, dtype=dtype), **sample_call("padding", 2, N_HEADS, 13, dtype))
 
 
-@pytest.mark.parametrize("name", [name for name in every_layer() if "twicing" not in name])
+@pytest.mark.parametrize("name", taking_memory(every_layer()))
 def test_memory(name):
     assert_exact(normed(name), randn(2, 5, D_MODEL), memory=(randn(2, 7, D_MODEL), randn(2, 7, D_MODEL)))
 

@@ -30,9 +30,10 @@ def test_every_round_tells_everything(name):
     assert len(rounds) == layer.config.n_rounds
     for m, trace in enumerate(rounds):
         n_maps = 2 * N_HEADS if layer.config.learners[m] == "differential-v2" else N_HEADS
-        assert trace.q.shape == (2, n_maps, 9, 8)
-        assert trace.k.shape == (2, 2, 9, 8)
-        assert trace.v.numel() == 2 * 2 * 9 * 8
+        width = layer.rounds[m].d_head
+        assert trace.q.shape == (2, n_maps, 9, width)
+        assert trace.k.shape == (2, 2, 9, width)
+        assert trace.v.numel() == 2 * 2 * 9 * width
         assert trace.weights.shape == (2, n_maps, 9, 9)
         torch.testing.assert_close(trace.weights.sum(-1), torch.ones(2, n_maps, 9, dtype=torch.float64))
         assert trace.residual.shape == trace.correction.shape == trace.estimate.shape == (2, 9, D_MODEL)

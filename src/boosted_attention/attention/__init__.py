@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from boosted_attention.attention.learner import SoftmaxLearner as SoftmaxLearner
     from boosted_attention.attention.learner import list_learners as list_learners
     from boosted_attention.attention.learner import register_learner as register_learner
+    from boosted_attention.attention.learners.composition import CompositionAttention as CompositionAttention
+    from boosted_attention.attention.learners.delta import StrictTwicingAttention as StrictTwicingAttention
     from boosted_attention.attention.learners.differential import DifferentialAttention as DifferentialAttention
     from boosted_attention.attention.learners.equilibrium import EquilibriumAttention as EquilibriumAttention
     from boosted_attention.attention.learners.gated import GatedAttention as GatedAttention
     from boosted_attention.attention.learners.hopfield import HopfieldAttention as HopfieldAttention
+    from boosted_attention.attention.learners.low_rank import LowRankAttention as LowRankAttention
+    from boosted_attention.attention.learners.parallax import ParallaxAttention as ParallaxAttention
     from boosted_attention.attention.learners.twicing import TwicingAttention as TwicingAttention
     from boosted_attention.attention.masks import padding_mask as padding_mask
     from boosted_attention.attention.multihead import BoostedMultiheadAttention as BoostedMultiheadAttention

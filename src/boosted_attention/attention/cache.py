@@ -1,8 +1,8 @@
 """Exact incremental decoding.
 
 Causality makes everything a round writes at a past position final: its keys, its values, and so the residual the next
-round reads there. A layer therefore keeps one K/V pair per round (a single one when rounds share it), and twicing one
-more tensor. ``KVCache`` holds a ``LayerCache`` per layer; a slot is keyed by (name, round), such as ("k", 0).
+round reads there. A layer therefore keeps one K/V pair per round (a single one when rounds share it), and the forms of
+twicing one more tensor. ``KVCache`` holds a ``LayerCache`` per layer; a slot is keyed by (name, round), as ("k", 0) is.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ class LayerCache:
             whole.narrow(2, self.length, new.shape[2]).copy_(new)  # a third of the time of an indexed assignment
         self.slots[slot] = whole
         return whole.narrow(2, 0, end)
+
+    def past(self, slot: Slot) -> Tensor | None:
+        """Return the positions of a slot that count, (B, H, length, d); None while the cache is empty."""
+        return self.slots[slot][:, :, : self.length] if self.length else None
 
     def admit(self, owner: Hashable, batch: int, n_new: int) -> None:
         """Raise ValueError, before anything is written, if the call does not fit."""

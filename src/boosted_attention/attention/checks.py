@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from boosted_attention.attention import reference
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.attention.layer import AttentionLayer
+from boosted_attention.attention.zero_linear import ZeroLinear
 
 FLOAT64_BOUND = 1e-10
 MASK_KINDS = ("none", "causal", "bool", "additive", "padding", "heads", "bool+causal", "additive+causal")
@@ -56,6 +57,14 @@ class TensorError:
             return self.max <= FLOAT64_BOUND
         ulp = torch.finfo(self.dtype).eps * self.largest
         return self.max <= 2 * self.plain_max + 4 * ulp and self.mean <= 1.5 * self.plain_mean + ulp
+
+
+@torch.no_grad()
+def away_from_start(layer: nn.Module) -> None:
+    """Draw the linear maps that start at zero, in place: there a layer is the attention that it refines."""
+    for module in layer.modules():
+        if isinstance(module, ZeroLinear):
+            nn.Linear.reset_parameters(module)
 
 
 def against_oracle(layer: AttentionLayer, x: Tensor, **call: Any) -> list[TensorError]:
@@ -165,6 +174,12 @@ def cached_error(layer: AttentionLayer, x: Tensor, chunks: Sequence[int], max_le
     cache = KVCache(max_len=max_len)
     pieces = [layer(piece, is_causal=True, cache=cache) for piece in x.split(list(chunks), dim=1)]
     return float((torch.cat(pieces, dim=1) - full).abs().max())
+
+
+def in_order(layer: AttentionLayer, call: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the keywords of a call, made causal if a learner of the layer is for causal calls only."""
+    ordered = any(learner.needs_order for learner in layer.rounds)
+    return {**(call or {}), **({"is_causal": True} if ordered else {})}
 
 
 def sample_call(kind: str, batch: int, n_heads: int, length: int, dtype: torch.dtype, seed: int = 0) -> dict[str, Any]:

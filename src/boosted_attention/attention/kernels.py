@@ -3,12 +3,13 @@
     y = softmax(scale * q k^T + mask) v
 
 A kernel returns the map v -> y, so that a learner can apply one map several times, and the weights if it has them. In
-training each application draws its own dropout mask.
+training each application draws its own dropout mask; a learner whose formula contains the weights themselves takes them
+from the explicit kernel and drops some of them once, with ``dropped``.
 
 fused      torch's scaled dot-product attention; dropout where the device's kernel has it
 blocked    attention with dropout elsewhere, in blocks of queries
-explicit   for traces, masks that are learned and function transforms (vmap, grad of grad), for which the others have no
-           path; it drops the weights that ``blocked`` drops
+explicit   for formulas that contain the weights, traces, masks that are learned and function transforms (vmap, grad of
+           grad), for which the others have no path; it drops the weights that ``blocked`` drops
 
 In half precision all of them work in float32 and round once.
 """
@@ -25,7 +26,7 @@ from boosted_attention.attention.masks import Mask, causal_mask
 from boosted_attention.attention.options import CHOICES
 from boosted_attention.attention.precision import full_precision
 from boosted_attention.compat import inside_transform
-from boosted_attention.validation import require_choice
+from boosted_attention.validation import require, require_choice
 
 Map = Callable[[Tensor], Tensor]  # values (B, H_kv or H, S, dv) -> outputs (B, H, T, dv)
 Kernel = Callable[[Tensor, Tensor, Mask, float, float], tuple[Map, Tensor | None]]
@@ -81,8 +82,7 @@ def blocked(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> t
 
 def explicit(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tuple[Map, Tensor]:
     """Return a map whose weights are computed once, and the weights before dropout."""
-    dtype, n_heads = q.dtype, q.shape[1]
-    work = torch.promote_types(dtype, torch.float32)
+    n_heads, work = q.shape[1], torch.promote_types(q.dtype, torch.float32)
     bias = causal_mask(q.shape[2], k.shape[2], q.device)[None, None] if mask.is_causal else mask.tensor
     with full_precision(q.device):
         scores = (q.to(work) * scale) @ repeat_heads(k, n_heads).to(work).transpose(-2, -1)  # (B, H, T, S)
@@ -94,11 +94,16 @@ def explicit(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> 
             weights = weights.masked_fill(repeat_heads(mask.dead, n_heads), 0.0)
 
     def apply(v: Tensor) -> Tensor:
-        with full_precision(v.device):
-            y = dropped(weights, dropout, mask.is_causal) @ repeat_heads(v, n_heads).to(work)  # (B, H, T, dh)
-        return y.to(dtype)
+        return weighted_sum(dropped(weights, dropout, mask.is_causal), v)
 
     return apply, weights
+
+
+def weighted_sum(weights: Tensor, v: Tensor) -> Tensor:
+    """Return weights (B, H, T, S) times values (B, H_kv or H, S, dv), summed in the weights' dtype and rounded once."""
+    with full_precision(v.device):
+        y = weights @ repeat_heads(v, weights.shape[1]).to(weights.dtype)  # (B, H, T, dv)
+    return y.to(v.dtype)
 
 
 def dropped(weights: Tensor, dropout: float, is_causal: bool) -> Tensor:
@@ -111,20 +116,31 @@ def dropped(weights: Tensor, dropout: float, is_causal: bool) -> Tensor:
     return weights * keep * (1 / (1 - dropout))
 
 
-def choose_kernel(kernel: str, *, tracing: bool, dropout: float, mask: Mask, device: torch.device) -> Kernel:
-    """Choose the kernel of a call.
+def choose_kernel(
+    kernel: str, *, needs_maps: bool, tracing: bool, dropout: float, mask: Mask, device: torch.device
+) -> Kernel:
+    """Choose the kernel of a round.
 
     Args:
-        kernel: "auto" or "explicit".
+        kernel: "auto", "fused" or "explicit".
+        needs_maps: whether the round's formula contains the weights.
         tracing: whether the call is traced.
         dropout: probability of dropout in this call.
         mask: mask of the call.
         device: device of its tensors.
     """
     require_choice("kernel", kernel, CHOICES["kernel"])
-    if kernel == "explicit" or tracing or inside_transform():
+    learned = mask.tensor is not None and mask.tensor.requires_grad
+    if kernel == "fused":
+        for holds_weights, reason in (
+            (needs_maps, "the learner's formula contains the attention weights"),
+            (tracing, "a trace holds the attention weights"),
+            (inside_transform(), "function transforms have no fused attention"),
+            (learned, "a mask that is learned needs the attention weights for its gradient"),
+        ):
+            require(not holds_weights, f"kernel='fused' cannot be had: {reason}; use kernel='auto'")
+    if kernel == "explicit" or needs_maps or tracing or inside_transform():
         return explicit
     if dropout == 0.0 or has_own_dropout(device):
         return fused
-    learned = mask.tensor is not None and mask.tensor.requires_grad
     return explicit if learned else blocked

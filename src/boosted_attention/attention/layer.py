@@ -96,6 +96,11 @@ class AttentionLayer(Traced):
                 "fixed point",
             )
             require(
+                self.config.kernel != "fused" or not (learner.needs_maps or learner.needs_maps_in_backward),
+                f"kernel='fused' with learner={names[m]!r} in round {m}: its "
+                f"{'formula' if learner.needs_maps else 'gradient'} contains the attention weights; use kernel='auto'",
+            )
+            require(
                 self.config.reads_own_kv(m) or learner.kv_layout == learners[0].kv_layout,
                 f"kv_source='shared' with learner={names}: {names[m]!r} in round {m} lays values out otherwise than "
                 f"{names[0]!r} in round 0; use kv_source='residual' or 'input'",
@@ -127,7 +132,7 @@ class AttentionLayer(Traced):
         memory: CrossMemory | None = None,
         mask: Tensor | Mask | None = None,
         is_causal: bool = False,
-        positions: Tensor | Angles | None = None,
+        positions: Tensor | Mapping[int, Angles] | None = None,
         cache: KVCache | LayerCache | None = None,
         trace: LayerTrace | None = None,
     ) -> Tensor:
@@ -142,7 +147,7 @@ class AttentionLayer(Traced):
                 model may share what ``build_mask`` made of mask and causality.
             is_causal: position t sees positions up to t. Joined with ``mask``; required with ``cache``.
             positions: integer positions (T,) or (B, T) for rotary embedding; default: counting on from the cache.
-                Layers of one model may share what ``rotary_angles`` made of them.
+                Layers of one model may share what ``rotary_angles`` made of them, by the width of a head.
             cache: a KVCache (its slots for ``layer_index`` are used) or a LayerCache, extended by this call.
             trace: filled with what every round did.
 
@@ -171,14 +176,22 @@ class AttentionLayer(Traced):
         if trace is not None:
             trace.begin(len(active))
         dropout = self.config.dropout if self.training else 0.0
-        kernel = choose_kernel(self.kernel, tracing=trace is not None, dropout=dropout, mask=mask_form, device=x.device)
-        rounds = list(self.rounds)  # which costs less than one index into a ModuleList
+        rounds: list[Any] = list(self.rounds)  # which costs less than one index into a ModuleList
         shared_kv: KeyValue | None = None
 
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal shared_kv
+            kernel = choose_kernel(
+                self.kernel,
+                needs_maps=rounds[m].needs_maps,
+                tracing=trace is not None,
+                dropout=dropout,
+                mask=mask_form,
+                device=x.device,
+            )
             round_trace = None if trace is None else trace.rounds[active.index(m)]
-            call = RoundCall(m, kernel, mask_form, dropout, angles, layer_cache, round_trace)
+            turned = None if angles is None else angles[rounds[m].d_head]
+            call = RoundCall(m, kernel, mask_form, dropout, turned, layer_cache, round_trace)
             kv = None if self.config.reads_own_kv(m) else shared_kv
             reads = source or ((x, x) if self.config.kv_source == "input" else (z, z))
             estimate, kv = rounds[m](z, kv, reads, call)
@@ -199,6 +212,12 @@ class AttentionLayer(Traced):
         if x.ndim != 3 or x.shape[-1] != d:
             raise InputError(f"x has shape {tuple(x.shape)}; expected (batch, length, {d})")
         widths = (self.config.kdim or d, self.config.vdim or d)
+        for m, learner in enumerate(self.rounds):
+            require(
+                is_causal or memory is not None or not learner.needs_order,  # a memory is refused below
+                f"is_causal: learner={self.config.learners[m]!r} in round {m} reduces each value by what those before "
+                "it predict and needs an order; pass is_causal=True",
+            )
         if memory is None:
             if widths != (d, d):
                 raise InputError(f"memory is needed: kdim, vdim = {widths} differ from d_model={d}")
@@ -220,13 +239,20 @@ class AttentionLayer(Traced):
             raise InputError(f"memory has shapes {shapes}; expected {expected} for this x")
         return source, source[0].shape[1]
 
-    def _angles(self, x: Tensor, positions: Tensor | Angles | None, past: int) -> Angles | None:
-        """Return the angles of the positions; None without rotary embedding."""
+    @property
+    def head_widths(self) -> set[int]:
+        """Widths of the heads of all rounds."""
+        return {learner.d_head for learner in self.rounds}  # type: ignore[misc]  # nn.ModuleList forgets the type
+
+    def _angles(
+        self, x: Tensor, positions: Tensor | Mapping[int, Angles] | None, past: int
+    ) -> Mapping[int, Angles] | None:
+        """Return the angles of the positions by the width of a head; None without rotary embedding."""
         batch, length = x.shape[:2]
         if self.config.rope_theta is None:
             require(positions is None, "positions: the layer was built without rope_theta and would ignore them")
             return None
-        if isinstance(positions, Angles):
+        if isinstance(positions, Mapping):
             return positions
         if positions is None:
             positions = torch.arange(past, past + length, device=x.device)
@@ -236,7 +262,7 @@ class AttentionLayer(Traced):
                 f"positions has shape {tuple(positions.shape)} and dtype {positions.dtype}; "
                 f"expected integers of shape ({length},) or ({batch}, {length})"
             )
-        return rotary_angles(positions, self.config.d_head, self.config.rope_theta, x.dtype)
+        return rotary_angles(positions, self.head_widths, self.config.rope_theta, x.dtype)
 
     def extra_repr(self) -> str:
         c = self.config

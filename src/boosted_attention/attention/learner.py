@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from boosted_attention.attention.cache import LayerCache
 from boosted_attention.attention.discovery import discover
-from boosted_attention.attention.kernels import Kernel, Map
+from boosted_attention.attention.kernels import Kernel, Map, dropped
 from boosted_attention.attention.masks import Mask
 from boosted_attention.attention.options import OPTION_NAMES, LayerOptions
 from boosted_attention.attention.qk_norm import HeadNorm
@@ -49,11 +49,23 @@ class RoundCall:
 
     def map(self, q: Tensor, k: Tensor, scale: float) -> Map:
         """Return v -> softmax(scale q k^T + mask) v, (B, H, T, dv), with this call's kernel, mask and dropout."""
+        return self._run_kernel(q, k, scale)[0]
+
+    def weights(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
+        """Return softmax(scale q k^T + mask), (B, H, T, S), in float32 or better, for a learner with ``needs_maps``.
+
+        In training some are dropped, once: wherever the learner's formula has the map, it has the same ones.
+        """
+        weights = self._run_kernel(q, k, scale)[1]
+        assert weights is not None, "a learner that needs maps runs on the explicit kernel"
+        return dropped(weights, self.dropout, self.mask.is_causal)
+
+    def _run_kernel(self, q: Tensor, k: Tensor, scale: float) -> tuple[Map, Tensor | None]:
         apply, weights = self.kernel(q, k, self.mask, scale, self.dropout)
         if self.trace is not None:
             assert weights is not None, "a traced call runs on the explicit kernel"
             self.trace.q, self.trace.scale, self.trace.weights = q, scale, weights
-        return apply
+        return apply, weights
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         """Apply the map of q and k to v once."""
@@ -62,6 +74,10 @@ class RoundCall:
     def remember(self, slot: str, new: Tensor) -> Tensor:
         """Return the past positions of a cache slot with ``new`` behind them; without a cache, ``new`` itself."""
         return new if self.cache is None else self.cache.append((slot, self.index), new)
+
+    def recall(self, slot: str) -> Tensor | None:
+        """Return the past positions of a cache slot, (B, H, S, d); None if there are none."""
+        return None if self.cache is None else self.cache.past((slot, self.index))
 
     def note(self, **tensors: Tensor) -> None:
         """Write tensors that only this learner has into the trace."""
@@ -79,17 +95,22 @@ class SoftmaxLearner(nn.Module):
     Args:
         options: the layer's options.
         index: the round.
+        d_head: width of a head, if it is not the layer's.
     """
 
     needs_square_map = False  # whether queries and keys must be the same positions, which rules out memory=
+    needs_order = False  # whether it is for causal calls only
+    n_maps = 1  # attention maps that a forward pass computes
+    needs_maps = False  # whether its formula contains the attention weights, which only the explicit kernel hands out
+    needs_maps_in_backward = False  # whether its gradient alone does
     allows_dropout = True  # whether the learner makes sense with dropped weights
     fused_score_passes = 1  # how often the fused kernel computes the scores of one map
     heads_per_value = 1  # key heads per value head: a learner may have fewer and wider value heads
     random_start: Mapping[str, float] = {}  # standard deviation of weights of its own that start at random, by name
 
-    def __init__(self, options: LayerOptions, index: int):
+    def __init__(self, options: LayerOptions, index: int, d_head: int | None = None):
         super().__init__()
-        self.d_head = options.d_head
+        self.d_head = d_head or options.d_head
         self.n_heads = options.n_heads
         self.n_kv_heads = options.kv_heads[index]
         q, k, v = self.projection_widths()
@@ -203,7 +224,7 @@ class SoftmaxLearner(nn.Module):
 
     def map_flops(self, n_keys: int) -> int:
         """Count what one query costs beyond the linear layers applied once: scores, and weights times values."""
-        return self.scores_flops(n_keys) + 2 * self.split_sizes[0] * n_keys
+        return self.n_maps * (self.scores_flops(n_keys) + 2 * self.split_sizes[0] * n_keys)
 
     def fused_extra_flops(self, n_keys: int) -> int:
         """Count the scores that the fused kernel computes again, because it cannot hand out its weights."""

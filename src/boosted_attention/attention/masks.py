@@ -62,8 +62,24 @@ def build_mask(
     if is_causal and n_queries > 1:
         causal = causal_mask(n_queries, n_keys, device)
         mask = mask & causal if mask.dtype == torch.bool else mask.masked_fill(~causal, -torch.inf)
+    return opened(mask)
+
+
+def opened(mask: Tensor) -> Mask:
+    """Open the rows of a mask (B, H, T, S) that see nothing, and mark them to be zeroed."""
     if mask.dtype == torch.bool:
         dead = ~mask.any(dim=-1, keepdim=True)
         return Mask(tensor=mask | dead, dead=dead)
     dead = (mask == -torch.inf).all(dim=-1, keepdim=True)
     return Mask(tensor=mask.masked_fill(dead, 0.0), dead=dead)
+
+
+def strictly_before(mask: Mask, n_queries: int, n_keys: int, device: torch.device) -> Mask:
+    """Return a causal mask without each query's own position; queries are the last ``n_queries`` of the keys."""
+    hidden = ~causal_mask(n_queries, n_keys, device).tril(n_keys - n_queries - 1)[None, None]  # (1, 1, T, S)
+    hidden = hidden if mask.dead is None else hidden | mask.dead  # rows that were opened are closed again
+    if mask.tensor is None:
+        return opened(~hidden)
+    if mask.tensor.dtype == torch.bool:
+        return opened(mask.tensor & ~hidden)
+    return opened(mask.tensor.masked_fill(hidden, -torch.inf))

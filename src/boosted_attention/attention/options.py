@@ -20,7 +20,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "residual": ("error", "input", "estimate"),
     "space": ("heads", "output"),
     "correction_start": ("drawn", "silent"),
-    "kernel": ("auto", "explicit"),
+    "kernel": ("auto", "fused", "explicit"),
 }
 """Names that an option takes."""
 
@@ -57,7 +57,8 @@ class LayerOptions:
     """Start of the corrections: drawn (as every other weight) or silent (a correction adds exactly zero until training
     moves it: its values start at zero; in output space its output projection; with gate=tanh the gate)."""
     learner: str | Sequence[str] = "softmax"
-    """Base learner of all rounds, or one per round, by the names of ``list_learners()``."""
+    """Base learner of all rounds, or one per round, by the names of ``list_learners()``; the last of two or more also
+    serves the rounds that follow."""
     learner_options: Mapping[str, Any] | Sequence[Mapping[str, Any]] = field(default_factory=dict)
     """Options of the learners' own: one mapping, each entry for every learner that has such an option, or one mapping
     per round. They may also be passed as keywords."""
@@ -80,7 +81,8 @@ class LayerOptions:
     dropout: float = 0.0
     """Dropout probability of the attention weights, in training."""
     kernel: str = "auto"
-    """Attention kernel: auto (fused where possible) or explicit (attention weights in memory)."""
+    """Attention kernel: auto (fused where possible), fused (a call that would hold the attention weights is refused) or
+    explicit (attention weights in memory)."""
     kdim: int | None = None
     """Width of a memory's keys; None for d_model."""
     vdim: int | None = None
@@ -120,7 +122,9 @@ class LayerOptions:
 
     def _check_learners(self) -> None:
         if not isinstance(self.learner, str):
-            object.__setattr__(self, "learner", tuple(self.learner))
+            named = tuple(self.learner)
+            beyond = self.n_rounds - len(named) if len(named) > 1 else 0  # a single entry names no correction
+            object.__setattr__(self, "learner", named + named[-1:] * beyond)
             require(
                 len(self.learner) == self.n_rounds,
                 f"learner={self.learner} needs one entry per round, n_rounds={self.n_rounds}",

@@ -7,7 +7,7 @@ built from its definition. ``layer`` is Algorithm 1; the other functions are its
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -130,6 +130,12 @@ def retrieve(row: Row, state: Tensor) -> Tensor:
     return torch.cat([row.map(q[i], k[i * h_kv // h], i) @ v[i * h_kv // h] for i in range(h)], dim=1)
 
 
+def low_rank(row: Row, rank: int | None = None) -> Tensor:
+    """Return E Attn(z) with heads that are 1 / n_heads of E's columns wide."""
+    narrow = {**row.o, "head_dim": row.w["expand.weight"].shape[1] // row.o["n_heads"]}
+    return row.linear("expand", softmax(Row(narrow, row.w, row.z, row.key, row.value)))
+
+
 def twicing(row: Row) -> Tensor:
     """Return (2A - A^2) V."""
     h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
@@ -138,6 +144,37 @@ def twicing(row: Row) -> Tensor:
     for i in range(h):
         a = row.map(q[i], k[i * h_kv // h], i)  # (T, T)
         heads.append((2 * a - a @ a) @ v[i * h_kv // h])
+    return torch.cat(heads, dim=1)
+
+
+def strict_twicing(row: Row) -> Tensor:
+    """Return A (V - beta * (A_< V))."""
+    return reduced(row, lambda before, beta, v: v - beta * (before @ v))
+
+
+def delta(row: Row) -> Tensor:
+    """Return A U with u_t = v_t - beta_t sum_{s<t} A_<[t, s] u_s, position by position."""
+
+    def substituted(before: Tensor, beta: Tensor, v: Tensor) -> Tensor:
+        u = v[:1]
+        for t in range(1, len(v)):
+            u = torch.cat([u, v[t : t + 1] - beta[t] * (before[t : t + 1, :t] @ u)])
+        return u
+
+    return reduced(row, substituted)
+
+
+def reduced(row: Row, reduce: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    """Return A U, head by head, where U = reduce(A_<, beta, V) and A_< sees strictly earlier positions."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
+    beta = torch.sigmoid(row.linear("beta", row.z) - 2)  # (T, H)
+    heads = []
+    for i in range(h):
+        g = i * h_kv // h
+        earlier = torch.ones_like(row.visible[i]).tril(-1)
+        before = attention_map(q[i], k[g], row.visible[i] & earlier, row.bias[i], row.scale)
+        heads.append(row.map(q[i], k[g], i) @ reduce(before, beta[:, i : i + 1], v[g]))
     return torch.cat(heads, dim=1)
 
 
@@ -177,6 +214,37 @@ def differential_v2(row: Row) -> Tensor:
     return torch.cat(heads, dim=1)
 
 
+def composition(row: Row) -> Tensor:
+    """Return (A_h + w2_h sum_h' w1_h' A_h') V_h with w1 = RMSNorm_H(1 + U1 z) and w2 = U2 z."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
+    maps = [row.map(q[i], k[i * h_kv // h], i) for i in range(h)]
+    w1, w2 = 1 + row.linear("mix_from", row.z), row.linear("mix_into", row.z)  # (T, H)
+    w1 = w1 / torch.sqrt((w1 * w1).mean(dim=1, keepdim=True) + 1e-6)
+    heads = []
+    for i in range(h):
+        composed = maps[i]
+        for j in range(h):
+            composed = composed + w2[:, i : i + 1] * w1[:, j : j + 1] * maps[j]
+        heads.append(composed @ v[i * h_kv // h])
+    return torch.cat(heads, dim=1)
+
+
+def parallax(row: Row) -> Tensor:
+    """Return sum_j p_j (1 + sum_i p_i s_i - s_j) v_j with s_j = rho . k_j."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    q, k, v = row.queries(row.z, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
+    rho = row.linear("rho", row.z)
+    heads = []
+    for i in range(h):
+        g = i * h_kv // h
+        p = row.map(q[i], k[g], i)
+        s = torch.einsum("td,sd->ts", row.placed(rho[:, i * row.dh : (i + 1) * row.dh]), k[g])
+        mean = torch.einsum("ts,ts->t", p, s)
+        heads.append((p * (1 + mean[:, None] - s)) @ v[g])
+    return torch.cat(heads, dim=1)
+
+
 def hopfield(row: Row, n_steps: int = 3, tol: float = 0.0) -> Tensor:
     """Iterate z_{n+1} = Attn(query z_n) with keys and values fixed; each position stops when it rests."""
     z = retrieve(row, row.z)
@@ -204,10 +272,15 @@ def equilibrium(row: Row, inject: bool = True, max_steps: int = 100, tol: float 
 
 LEARNERS = {
     "softmax": softmax,
+    "low-rank": low_rank,
     "twicing": twicing,
+    "strict-twicing": strict_twicing,
+    "delta": delta,
     "gated": gated,
     "differential": differential,
     "differential-v2": differential_v2,
+    "composition": composition,
+    "parallax": parallax,
     "hopfield": hopfield,
     "equilibrium": equilibrium,
 }
@@ -306,6 +379,8 @@ def within(weights: Weights, prefix: str) -> dict[str, Tensor]:
 def shared_projections(weights: Weights, config: Any, head_dim: int) -> dict[str, Tensor]:
     """Return round 0's key and value projections under names of their own, for a later round that shares them."""
     shared = {n: weights[f"rounds.0.{n}"] for n in ("k_norm.weight",) if f"rounds.0.{n}" in weights}
+    if "rounds.0.expand.weight" in weights:
+        head_dim = weights["rounds.0.expand.weight"].shape[1] // config.n_heads
     for name in ("weight", "bias"):
         if f"rounds.0.qkv.{name}" in weights:
             rows = weights[f"rounds.0.qkv.{name}"]

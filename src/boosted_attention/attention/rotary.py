@@ -5,6 +5,7 @@ Reference: Su et al., "RoFormer", 2021. The pairing is (i, i + d_h/2), as in the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -22,8 +23,13 @@ class Angles(NamedTuple):
         return Angles(self.cos.unsqueeze(dim), self.sin.unsqueeze(dim))
 
 
-def rotary_angles(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> Angles:
-    """Return the angles of integer ``positions`` (T,) or (B, T) in float32 or better, for heads of ``head_dim``."""
+def rotary_angles(positions: Tensor, widths: Iterable[int], theta: float, dtype: torch.dtype) -> dict[int, Angles]:
+    """Return the angles of integer ``positions`` (T,) or (B, T) in float32 or better, for each width of heads."""
+    return {width: angles_of_width(positions, width, theta, dtype) for width in sorted(widths)}
+
+
+def angles_of_width(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> Angles:
+    """Return the angles of ``positions`` for heads of one width."""
     work = torch.promote_types(dtype, torch.float32)
     exponent = torch.arange(0, head_dim, 2, device=positions.device, dtype=work) / head_dim  # (dh/2,)
     angles = positions.to(work)[..., None] * theta**-exponent  # (B, T, dh/2)

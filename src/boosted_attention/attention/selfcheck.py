@@ -12,8 +12,10 @@ from boosted_attention.attention.checks import (
     CHECK_OPTIONS,
     FLOAT64_BOUND,
     against_oracle,
+    away_from_start,
     cached_error,
     causality_violation,
+    in_order,
     sample_call,
 )
 from boosted_attention.validation import InputError, require
@@ -87,7 +89,7 @@ def _check_layer(
         layer = _build(name, seed).to(device, dtype)
         errors = []
         for kind in ("none", "causal", "padding"):
-            call = sample_call(kind, BATCH, N_HEADS, length, dtype, seed)
+            call = in_order(layer, sample_call(kind, BATCH, N_HEADS, length, dtype, seed))
             call = {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in call.items()}
             errors += against_oracle(layer, x.to(device, dtype), **call)
         report.errors[dtype] = float(torch.tensor([error.max for error in errors]).max())  # NaN stays NaN
@@ -106,4 +108,6 @@ def _check_layer(
 def _build(name: str, seed: int):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return attention_layer(name, d_model=D_MODEL, n_heads=N_HEADS, **CHECK_OPTIONS.get(name, {}))
+        layer = attention_layer(name, d_model=D_MODEL, n_heads=N_HEADS, **CHECK_OPTIONS.get(name, {}))
+        away_from_start(layer)
+        return layer

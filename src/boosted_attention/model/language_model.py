@@ -84,10 +84,10 @@ class LanguageModel(nn.Module):
             h = layer(h, **call)
         return self.norm(h)
 
-    def _angles(self, positions: Tensor, dtype: torch.dtype) -> Angles | Tensor:
-        """Return the angles of the positions where the heads of all layers are alike, else the positions."""
-        widths = {cast("Block", block).attention.config.d_head for block in self.layers}
-        return positions if len(widths) > 1 else rotary_angles(positions, widths.pop(), self.config.rope_theta, dtype)
+    def _angles(self, positions: Tensor, dtype: torch.dtype) -> dict[int, Angles]:
+        """Return the angles of the positions for every width of heads that a layer has."""
+        widths = {width for block in self.layers for width in cast("Block", block).attention.head_widths}
+        return rotary_angles(positions, widths, self.config.rope_theta, dtype)
 
     def _embed(self, ids: Tensor) -> Tensor:
         try:

@@ -8,7 +8,8 @@ neither device nor dtype decides them.
 
     matrices ~ N(0, 0.02^2), biases 0        into the stream: / sqrt(2 n_layers) (init=scaled), or 0 (init=zero)
 
-Norms, gates of one number and learned scales start at the constants their modules give them.
+Norms, gates of one number, learned scales and maps that refine attention from zero start at the constants their modules
+give them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.learner import SoftmaxLearner
+from boosted_attention.attention.zero_linear import ZeroLinear
 from boosted_attention.compat import has_values
 from boosted_attention.model.blocks import FeedForward
 from boosted_attention.model.config import LanguageModelConfig
@@ -105,6 +107,7 @@ def random_tensors(model: nn.Module, config: LanguageModelConfig) -> Iterator[Dr
             yield from (Drawn(f"{at}.{own}", std, getattr(module, own)) for own, std in module.random_start.items())
         elif isinstance(module, nn.Linear | nn.Embedding) and id(module) not in packed:
             std = std_into_stream(config) if at in into_stream else INIT_STD
+            std = 0.0 if isinstance(module, ZeroLinear) else std
             yield Drawn(f"{names.get(at, at)}.weight", std, module.weight)
 
 

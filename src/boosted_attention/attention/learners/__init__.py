@@ -4,7 +4,8 @@ To add one, write its file into this folder and its formula into ``attention/ref
 
 1. Subclass ``SoftmaxLearner`` and override ``attend``; options of its own are keyword-only arguments of ``__init__``,
    documented in the class's ``Args:``. Weights of its own that are random and no linear layer's are named in
-   ``random_start``. Decorate it with ``@register_learner("name")``.
+   ``random_start``; linear maps that start at zero are ``ZeroLinear``. A formula that contains the attention weights
+   states ``needs_maps = True`` and takes them from ``call.weights``. Decorate it with ``@register_learner("name")``.
 2. Subclass the layer, ``class NameAttention(AttentionLayer, learner="name")``: signature and help follow.
 3. Call ``register_layer("name", Layer)``, once per name the catalog is to have, with options as keywords.
 

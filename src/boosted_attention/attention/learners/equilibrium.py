@@ -51,6 +51,7 @@ class EquilibriumLearner(SoftmaxLearner):
     """
 
     allows_dropout = False
+    needs_maps_in_backward = True
 
     def __init__(
         self, options: LayerOptions, index: int, *, inject: bool = True, max_steps: int = 100, tol: float = 1e-6
