@@ -10,7 +10,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from boosted_attention import AttentionLayer, attention_layer, list_attention
-from boosted_attention.attention.checks import CHECK_OPTIONS
+from boosted_attention.attention.checks import CHECK_OPTIONS, awakened
 from tests.text import sample_text
 
 Module = TypeVar("Module", bound=torch.nn.Module)
@@ -143,12 +143,12 @@ def every_layer() -> list[str]:
 
 
 def build(name: str, dtype: torch.dtype = torch.float64, **options) -> AttentionLayer:
-    """A small layer, with an even number of pairs so that every variant accepts it."""
+    """A small layer, with an even number of pairs so that every variant accepts it, and no weights at zero."""
     if name in MIXED:
         options = {"n_rounds": len(MIXED[name]["learner"]), **MIXED[name], **options}
         name = "boosted"
     options = {"d_model": D_MODEL, "n_heads": N_HEADS, **CHECK_OPTIONS.get(name, {}), **options}
-    return attention_layer(name, **options).to(dtype)
+    return awakened(attention_layer(name, **options).to(dtype))
 
 
 def disturbed(module: Module) -> Module:

@@ -12,6 +12,7 @@ from boosted_attention.attention.checks import (
     CHECK_OPTIONS,
     FLOAT64_BOUND,
     against_oracle,
+    awakened,
     cached_error,
     causality_violation,
     sample_call,
@@ -106,4 +107,4 @@ def _check_layer(
 def _build(name: str, seed: int):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return attention_layer(name, d_model=D_MODEL, n_heads=N_HEADS, **CHECK_OPTIONS.get(name, {}))
+        return awakened(attention_layer(name, d_model=D_MODEL, n_heads=N_HEADS, **CHECK_OPTIONS.get(name, {})))
