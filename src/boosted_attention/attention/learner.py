@@ -106,6 +106,7 @@ class Learner(nn.Module):
     starts_at_zero = False  # whether weights of its own make it add nothing at the start
     allows_dropout = True  # whether the learner makes sense with dropped weights
     has_map = False  # whether it has an attention map, which traces then show
+    parts: tuple[str, ...] = ()  # projections that the round has, of q, k and v
     random_start: Mapping[str, float] = {}  # standard deviation of weights of its own that start at random, by name
     starts_as_first: Sequence[str] = ()  # linear layers that start as those of round 0 do, in a model
 

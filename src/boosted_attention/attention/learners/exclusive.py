@@ -71,3 +71,11 @@ class ExclusiveAttention(
 
 register_layer("exclusive", ExclusiveAttention)
 register_layer("exclusive-fixed", ExclusiveAttention, gate="none")
+register_layer(
+    "local-exclusive",
+    ExclusiveAttention,
+    n_rounds=3,
+    learner=("local-keys", "local", "exclusive"),
+    gate=("none", "tanh-headwise"),
+    residual=("error", "estimate"),
+)

@@ -32,6 +32,7 @@ from boosted_attention.attention.learner import (
     register_learner,
 )
 from boosted_attention.attention.options import LayerOptions
+from boosted_attention.attention.precision import linear_dtype
 
 REACH = 3  # positions before its own that a convolution reads
 
@@ -116,7 +117,7 @@ class LocalLearner(Learner):
 
     def forward(self, z: Tensor, shared: Projected | None, source: KeyValue, call: RoundCall) -> tuple[Tensor, None]:
         """Convolve the residual; arguments as in ``Learner.forward``."""
-        return self.convolution(z[:, None], "r", call)[:, 0], None
+        return self.convolution(z[:, None], "r", call)[:, 0].to(linear_dtype(z)), None
 
 
 class LocalAttention(AttentionLayer, n_rounds=2, learner=("local-keys", "local"), gate="none"):
