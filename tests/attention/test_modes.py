@@ -121,7 +121,8 @@ def test_twicing_draws_a_mask_for_each_pass():
 
 def fused_calls(layer) -> int:
     """Calls of the fused kernel in a forward pass: one per map and time its scores are computed."""
-    return sum(learner.fused_score_passes * getattr(learner, "n_steps", 1) for learner in layer.rounds if learner.has_map)
+    attending = [learner for learner in layer.rounds if learner.has_map]
+    return sum(learner.fused_score_passes * getattr(learner, "n_steps", 1) for learner in attending)
 
 
 @pytest.mark.parametrize("kind", ["causal", "padding", "additive"])

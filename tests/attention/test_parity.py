@@ -99,9 +99,7 @@ def any_layer(draw) -> dict:
         n_kv_heads = tuple(draw(st.sampled_from(even)) for _ in range(n_rounds))
     # A learned scale starts at 2, where iteration need not contract.
     scales = [None] if "equilibrium" in learners else [None, 0.7, "learned"]
-    gates = [
-        draw(st.sampled_from([g for g in GATES if goes_with(g, learner, space)])) for learner in of_rounds[1:]
-    ]
+    gates = [draw(st.sampled_from([g for g in GATES if goes_with(g, learner, space)])) for learner in of_rounds[1:]]
     may_be_silent = n_rounds > 1 and all(
         gate in ZERO_GATES or learner.starts_at_zero or space == "output" or kv_source != "shared"
         for gate, learner in zip(gates, of_rounds[1:], strict=True)

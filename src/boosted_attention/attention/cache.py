@@ -2,7 +2,8 @@
 
 Causality makes everything a round writes at a past position final: its keys, its values, and so the residual the next
 round reads there. A layer therefore keeps one K/V pair per round (a single one when rounds share it), and twicing one
-more tensor. A round that looks a few positions back keeps those few. ``KVCache`` holds a ``LayerCache`` per layer; a slot is keyed by (name, round), such as ("k", 0).
+more tensor; a round that looks a few positions back keeps those few. ``KVCache`` holds a ``LayerCache`` per layer; a
+slot is keyed by (name, round), such as ("k", 0).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     Attn(z) = softmax(beta W_Q z (W_K s)^T) W_V s        s: where keys and values come from, z itself by default
 
 A learner projects (``project``), attends (``attend``) and leaves masks, caches, kernels and traces to the ``RoundCall``
-it is given. A round without an attention map derives from ``Learner``, what every round has. ``attention/learners`` holds
-the other learners and says how to add one.
+it is given. A round without an attention map derives from ``Learner``, which has what every round has.
+``attention/learners`` holds the other learners and says how to add one.
 """
 
 from __future__ import annotations
@@ -106,7 +106,6 @@ class Learner(nn.Module):
     starts_at_zero = False  # whether weights of its own make it add nothing at the start
     allows_dropout = True  # whether the learner makes sense with dropped weights
     has_map = False  # whether it has an attention map, which traces then show
-    parts: tuple[str, ...] = ()  # projections that the round has, of q, k and v
     random_start: Mapping[str, float] = {}  # standard deviation of weights of its own that start at random, by name
     starts_as_first: Sequence[str] = ()  # linear layers that start as those of round 0 do, in a model
 
@@ -120,6 +119,11 @@ class Learner(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all weights anew, in the order of construction."""
         raise NotImplementedError
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the projections that the round has, of q, k and v."""
+        return ()
 
     def silence(self, part: str) -> None:
         """Set the part that makes the round add nothing to zero; a learner that starts at zero has none."""

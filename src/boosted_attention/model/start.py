@@ -2,10 +2,10 @@
 
 Models that share a tensor by name and shape therefore share its initial value bit for bit, whatever else they are made
 of, so that a comparison of two models is not one of two draws. Query, key and value rows are tensors of their own,
-``rounds.0.q``, ``.k`` and ``.v``, whether one matrix packs them or not; the one output projection of head space is drawn
-as that of round 0, ``rounds.0.out_proj``, which it is in output space; and a round whose queries start as a copy of round
-0's draws them under that name. Values are drawn on the CPU in float32:
-neither device nor dtype decides them.
+``rounds.0.q``, ``.k`` and ``.v``, whether one matrix packs them or not; the one output projection of head space is
+drawn as that of round 0, ``rounds.0.out_proj``, which it is in output space; and a linear layer that starts as a copy
+of round 0's (``starts_as_first``) is drawn under that name. Values are drawn on the CPU in float32: neither device nor
+dtype decides them.
 
     matrices ~ N(0, 0.02^2), biases 0        into the stream: / sqrt(2 n_layers) (init=scaled), or 0 (init=zero)
 

@@ -2,8 +2,8 @@
 
     F_h <- F_h - alpha_h (F_h . vhat_h) vhat_h,    vhat = v / ||v||,  v of the same position, round 0's
 
-A correction c_h = -(F_h . vhat_h) vhat_h of an estimate, whose gate is alpha: tanh(theta_h) from 0 (``tanh-headwise``), or
-1 (``none``), as published. There is neither an attention map nor a weight. A value of zero is left alone.
+The correction is c_h = -(F_h . vhat_h) vhat_h, and alpha is its gate: tanh(theta_h) from 0 (``tanh-headwise``), or 1
+(``none``), as published. There is neither an attention map nor a weight. Along a value of zero nothing is taken out.
 
 Reference: "Exclusive Self Attention", 2026, https://arxiv.org/abs/2603.09078
 """
@@ -19,10 +19,7 @@ from boosted_attention.attention.learner import (
     Projected,
     RoundCall,
     SoftmaxLearner,
-    merge_heads,
-    own_values,
     register_learner,
-    split_heads,
 )
 
 
@@ -43,14 +40,15 @@ class ExclusiveLearner(Learner):
         return isinstance(first, SoftmaxLearner) and first.heads_per_value == 1
 
     def forward(self, z: Tensor, shared: Projected | None, source: KeyValue, call: RoundCall) -> tuple[Tensor, None]:
-        """Project every head of F = z onto the value of its position, and turn it; as ``Learner.forward``."""
+        """Return minus the part of every head of F = z along its value; arguments as in ``Learner.forward``."""
         assert shared is not None
-        work = torch.promote_types(z.dtype, torch.float32)  # squares of half precision would overflow
-        v = own_values(shared.v, z.shape[1], self.n_heads).to(work)  # (B, H or 1, T, dh)
+        work = torch.promote_types(z.dtype, torch.float32)  # squares would overflow in half precision
+        own = shared.v[:, :, shared.v.shape[2] - z.shape[1] :]  # values at the query positions
+        v = own.transpose(1, 2)[:, :, :, None].to(work)  # (B, T, H_kv, 1, dh)
+        f = z.unflatten(-1, (self.n_kv_heads, -1, self.d_head)).to(work)  # (B, T, H_kv, H / H_kv, dh)
         square = v.square().sum(dim=-1, keepdim=True)
-        along = (split_heads(z, self.d_head).to(work) * v).sum(dim=-1, keepdim=True)  # (B, H, T, 1)
-        share = along / torch.where(square == 0, 1.0, square)
-        return merge_heads(-share * v).to(z.dtype), None
+        share = (f * v).sum(dim=-1, keepdim=True) / torch.where(square == 0, 1.0, square)
+        return (-share * v).flatten(2).to(z.dtype), None
 
 
 class ExclusiveAttention(

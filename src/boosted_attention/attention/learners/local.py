@@ -59,17 +59,17 @@ class ShortConvolution(nn.Module):
         nn.init.zeros_(self.weight)
 
     def forward(self, z: Tensor, slot: str, call: RoundCall) -> Tensor:
-        """Mix z (B, H, T, d) over positions that may see each other; ``slot`` is where the cache keeps the last ones."""
+        """Mix z (B, H, T, d) over the positions that the mask shows; the cache keeps the last ones in ``slot``."""
         length = z.shape[2]
         whole = call.recent(slot, z, REACH)  # (B, H, 3 + T, d)
         visible = call.sees_recent(REACH + 1)  # (B, T, 4)
         y = torch.zeros_like(z)
-        for weight, lag in zip(self.weight, self.lags, strict=True):  # weight: (H, 1, d)
+        for weight, lag in zip(self.weight.to(z.dtype), self.lags, strict=True):  # weight: (H, 1, d)
             before = whole[:, :, REACH - lag : REACH - lag + length]
             if visible is not None:
                 before = before.masked_fill(~visible[:, None, :, lag, None], 0.0)
-            y = y + weight * before
-        return y.to(z.dtype)
+            y = torch.addcmul(y, weight, before)
+        return y
 
     def extra_repr(self) -> str:
         return f"lags={self.lags}, weight={tuple(self.weight.shape)}"
@@ -123,7 +123,8 @@ class LocalLearner(Learner):
 class LocalAttention(AttentionLayer, n_rounds=2, learner=("local-keys", "local"), gate="none"):
     """Attention with short convolutions: over its keys, and, as a correction, over x - F.
 
-        k_t <- k_t + sum_{tau=1..3} a_tau * k_{t-tau};   F = Attn(x);   F_t <- F_t + sum_{tau=0..3} w_tau * (x - F)_{t-tau}
+        k_t <- k_t + sum_{tau=1..3} a_tau * k_{t-tau};   F = Attn(x);   r = x - F
+        F_t <- F_t + sum_{tau=0..3} w_tau * r_{t-tau}
 
     x (B, T, d_model) -> (B, T, d_model). Refuses ``memory``. ``residual="estimate"`` and ``"input"`` are the controls.
     Reference: So et al., "Primer", 2021, https://arxiv.org/abs/2109.08668; Allen-Zhu, "Physics of Language Models: Part

@@ -14,13 +14,7 @@ from torch import Tensor
 
 from boosted_attention.attention.catalog import register_layer
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import (
-    RoundCall,
-    SoftmaxLearner,
-    merge_heads,
-    own_values,
-    register_learner,
-)
+from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, own_values, register_learner
 
 
 @register_learner("twicing")

@@ -3,9 +3,9 @@
     u = v - F;    c = softmax(q_1 k^T / sqrt(d_h)) u,    q_1 = W_Q1 x;    F <- F + tanh(theta_h) c
 
 Keys and values are round 0's; u is what its average lost of the values, and the correction asks for it with a query of
-its own, which in a model starts as a copy of round 0's. Asked with round 0's query itself (``value-basis-tied``), F + c is
-twicing, (2A - A^2) V, and with its gate the control: is it the second question, or the second pass? With a cache, past
-positions need their u, one more tensor.
+its own, which in a model starts as a copy of round 0's. Asked with round 0's query itself (``value-basis-tied``), F + c
+is twicing, (2A - A^2) V, and with the gate a control: does the second question help, or the second pass? With a cache,
+past positions need their u, one more tensor.
 
 Reference: Abdullaev and Nguyen, "Transformer Meets Twicing", ICLR 2025, https://arxiv.org/abs/2503.00687 (the tied form
 without a gate); "Gradient Boosting within a Single Attention Layer", https://arxiv.org/abs/2604.03190 (x - F).
