@@ -127,7 +127,7 @@ class AttentionLayer(Traced):
                 config.require_silent_part(m)
             require(
                 config.reads_own_kv(m) or learner.can_read(learners[0]),
-                f"kv_source='shared' with learner={names}: {names[m]!r} in round {m} lays values out otherwise than "
+                f"kv_source='shared' with learner={names}: {names[m]!r} in round {m} lays heads out otherwise than "
                 f"{names[0]!r} in round 0; use kv_source='residual' or 'input'",
             )
 
