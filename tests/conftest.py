@@ -10,7 +10,9 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from boosted_attention import AttentionLayer, attention_layer, list_attention
-from boosted_attention.attention.checks import CHECK_OPTIONS, away_from_start
+from boosted_attention.attention.checks import CHECK_OPTIONS, awakened
+from boosted_attention.attention.learner import Learner
+from boosted_attention.attention.options import HEADWISE_GATES, ZERO_GATES
 from tests.text import sample_text
 
 Module = TypeVar("Module", bound=torch.nn.Module)
@@ -45,6 +47,8 @@ MIXED = {  # layers with a learner per round
         "space": "output",
     },
     "strict-twicing+composition": {"learner": ("strict-twicing", "composition")},
+    "local-keys+gated, shared": {"learner": ("local-keys", "gated"), "kv_source": "shared", "gate": "headwise"},
+    "differential-v2+local, output": {"learner": ("differential-v2", "local"), "space": "output", "gate": "vector"},
     "equilibrium+softmax": {"learner": ("equilibrium", "softmax"), "max_steps": 40, "tol": 0.0},
 }
 
@@ -149,25 +153,43 @@ def every_layer() -> list[str]:
     return [*list_attention(), *MIXED]
 
 
-def taking_memory(names: list[str]) -> list[str]:
-    """Those of the layers that may read another sequence than their own."""
-    return [name for name in names if not any(learner.needs_square_map for learner in build(name).rounds)]
-
-
 def build(name: str, dtype: torch.dtype = torch.float64, **options) -> AttentionLayer:
-    """A small layer, with an even number of pairs so that every variant accepts it."""
+    """A small layer, with an even number of pairs so that every variant accepts it, and no weights at zero."""
     if name in MIXED:
         options = {"n_rounds": len(MIXED[name]["learner"]), **MIXED[name], **options}
         name = "boosted"
     options = {"d_model": D_MODEL, "n_heads": N_HEADS, **CHECK_OPTIONS.get(name, {}), **options}
-    layer = attention_layer(name, **options)
-    away_from_start(layer)
-    return layer.to(dtype)
+    return awakened(attention_layer(name, **options).to(dtype))
+
+
+def takes_memory() -> list[str]:
+    """Names of layers that can read a memory."""
+    return [name for name in every_layer() if not any(learner.needs_square_map for learner in build(name).rounds)]
+
+
+def goes_with(gate: str, learner: type[Learner], space: str) -> bool:
+    """Whether a gate may follow a learner: heads exist in head space only, and one of the two must not be at zero."""
+    return not (gate in HEADWISE_GATES and space == "output") and not (gate in ZERO_GATES and learner.starts_at_zero)
+
+
+def suited(name: str, options: dict) -> dict:
+    """The options without those that a catalog entry excludes, as its learners say."""
+    layer, options = build(name), dict(options)
+    if not isinstance(layer.config.learner, str):  # one per round: their number is fixed
+        options.pop("n_rounds", None)
+    if any(learner.needs_heads for learner in layer.rounds):
+        options.pop("space", None)
+    if any(learner.starts_at_zero for learner in layer.rounds) and options.get("gate") in ZERO_GATES:
+        del options["gate"]
+    gate = options.get("gate", layer.config.gate)
+    if any(learner.needs_estimate for learner in layer.rounds) and gate not in ZERO_GATES:  # nothing to start at zero
+        options.pop("correction_start", None)
+    return options
 
 
 def disturbed(module: Module) -> Module:
     """Move weights that start at a constant (biases, norms, maps from zero) away from it, in place."""
-    away_from_start(module)
+    awakened(module)
     with torch.no_grad():
         for p in module.parameters():
             if p.ndim < 2:

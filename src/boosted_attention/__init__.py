@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from boosted_attention.attention.learners.delta import StrictTwicingAttention as StrictTwicingAttention
     from boosted_attention.attention.learners.differential import DifferentialAttention as DifferentialAttention
     from boosted_attention.attention.learners.equilibrium import EquilibriumAttention as EquilibriumAttention
+    from boosted_attention.attention.learners.exclusive import ExclusiveAttention as ExclusiveAttention
     from boosted_attention.attention.learners.gated import GatedAttention as GatedAttention
     from boosted_attention.attention.learners.hopfield import HopfieldAttention as HopfieldAttention
+    from boosted_attention.attention.learners.local import LocalAttention as LocalAttention
     from boosted_attention.attention.learners.low_rank import LowRankAttention as LowRankAttention
     from boosted_attention.attention.learners.parallax import ParallaxAttention as ParallaxAttention
     from boosted_attention.attention.learners.twicing import TwicingAttention as TwicingAttention
+    from boosted_attention.attention.learners.value_basis import ValueBasisAttention as ValueBasisAttention
     from boosted_attention.attention.masks import padding_mask as padding_mask
     from boosted_attention.attention.multihead import BoostedMultiheadAttention as BoostedMultiheadAttention
     from boosted_attention.attention.options import LayerOptions as LayerOptions

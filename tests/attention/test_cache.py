@@ -61,6 +61,9 @@ def test_reorder(name, max_len):
         ("twicing", [("k", 0), ("u", 0), ("v", 0)]),
         ("strict-twicing", [("k", 0), ("u", 0), ("v", 0)]),
         ("delta", [("k", 0), ("u", 0), ("v", 0)]),
+        ("local", [("k", 0), ("own k", 0), ("r", 1), ("v", 0)]),
+        ("exclusive", [("k", 0), ("v", 0)]),
+        ("value-basis", [("k", 0), ("u", 1), ("v", 0)]),
         ("softmax+twicing", [("k", 0), ("k", 1), ("u", 1), ("v", 0), ("v", 1)]),
     ],
 )

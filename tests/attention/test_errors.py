@@ -35,6 +35,51 @@ OPTIONS = [
     (lambda: BoostedAttention(32, 4, gate="vectr"), "gate='vectr' is not one of 'none', .*; did you mean 'vector'?"),
     (lambda: BoostedAttention(32, 4, kv_source="inputs"), "kv_source='inputs' is not one of .*; did you mean 'input'?"),
     (lambda: BoostedAttention(32, 4, residual="x"), "residual='x' is not one of 'error', 'input', 'estimate'"),
+    (
+        lambda: BoostedAttention(32, 4, residual=("error", "input")),
+        "residual=('error', 'input') needs one entry per correction, n_rounds - 1 = 1",
+    ),
+    (lambda: BoostedAttention(32, 4, n_rounds=3, gate=("none", "vectr")), "gate='vectr' .*; did you mean 'vector'?"),
+    (lambda: BoostedAttention(32, 4, n_rounds=3, gate=("none",)), "gate=('none',) needs one entry per correction"),
+    (
+        lambda: BoostedAttention(32, 4, gate="headwise", space="output"),
+        "gate='headwise' needs space='heads': behind an output projection there are no heads",
+    ),
+    (lambda: BoostedAttention(32, 4, learner="local"), "learner='local' in round 0 has nothing to correct; begin with"),
+    (
+        lambda: attention_layer("local", d_model=32, n_heads=4, gate="tanh"),
+        "gate='tanh' with learner='local' in round 1: both start at zero and would hold each other up",
+    ),
+    (
+        lambda: attention_layer("exclusive", d_model=32, n_heads=4, space="output", gate="none"),
+        "space='output' with learner='exclusive' in round 1: it works on heads",
+    ),
+    (
+        lambda: attention_layer("value-basis", d_model=32, n_heads=4, space="output"),
+        "gate='tanh-headwise' needs space='heads'",
+    ),
+    (
+        lambda: attention_layer("exclusive", d_model=32, n_heads=4, residual="error"),
+        "kv_source='shared' and residual='error' with learner='exclusive' in round 1: it compares F with round 0's",
+    ),
+    (
+        lambda: attention_layer("value-basis", d_model=32, n_heads=4, kv_source="input"),
+        "with learner='value-basis' in round 1: .* needs kv_source='shared' and residual='estimate'",
+    ),
+    (
+        lambda: attention_layer("exclusive", d_model=32, n_heads=4, learner=("differential", "exclusive")),
+        "kv_source='shared' with learner=('differential', 'exclusive'): 'exclusive' in round 1 lays heads out",
+    ),
+    (
+        lambda: attention_layer(
+            "value-basis-tied", d_model=32, n_heads=4, learner=("differential-v2", "value-basis-tied")
+        ),
+        "'value-basis-tied' in round 1 lays heads out otherwise than 'differential-v2' in round 0",
+    ),
+    (
+        lambda: attention_layer("exclusive-fixed", d_model=32, n_heads=4, correction_start="silent"),
+        "correction_start='silent' with kv_source='shared' and space='heads' needs gate='tanh' or 'tanh-headwise'",
+    ),
     (lambda: BoostedAttention(32, 4, space="head"), "space='head' .*; did you mean 'heads'?"),
     (
         lambda: StandardAttention(32, 4, correction_start="silent"),
@@ -84,7 +129,7 @@ OPTIONS = [
     (lambda: BoostedAttention(32, 4, learner=("softmax", "twice")), "learner='twice' .*; did you mean 'twicing'?"),
     (
         lambda: BoostedAttention(32, 4, learner=("softmax", "differential"), kv_source="shared"),
-        "kv_source='shared' with learner=('softmax', 'differential'): 'differential' in round 1 lays values out",
+        "kv_source='shared' with learner=('softmax', 'differential'): 'differential' in round 1 lays heads out",
     ),
     (
         lambda: BoostedAttention(32, 4, learner=("softmax", "equilibrium"), dropout=0.1),
@@ -208,6 +253,13 @@ def test_positions_of_the_wrong_shape_or_dtype():
             layer(x, positions=positions)
     with pytest.raises(ValueError, match="rope_theta has no positions for a memory"):
         layer(x, memory=x)
+
+
+@pytest.mark.parametrize("name", ["local", "local-keys", "exclusive", "value-basis"])
+def test_rounds_that_use_their_own_positions_refuse_memory(name):
+    x = randn(2, 5, D_MODEL)
+    with pytest.raises(ValueError, match=r"memory: learner='[\w-]+' in round [01] uses what its own positions hold"):
+        build(name)(x, memory=x)
 
 
 def test_twicing_refuses_memory():

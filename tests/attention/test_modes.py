@@ -123,7 +123,7 @@ def test_twicing_draws_a_mask_for_each_pass():
 
 def fused_calls(layer) -> int:
     """Calls of the fused kernel in a forward pass: one per map and time its scores are computed."""
-    fused = [learner for learner in layer.rounds if not learner.needs_maps]
+    fused = [learner for learner in layer.rounds if learner.has_map and not learner.needs_maps]
     return sum(learner.n_maps * learner.fused_score_passes * getattr(learner, "n_steps", 1) for learner in fused)
 
 

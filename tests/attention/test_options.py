@@ -33,7 +33,7 @@ from boosted_attention.attention.learner import LEARNERS, own_options, register_
 from boosted_attention.attention.options import CHOICES, OPTION_NAMES, LayerOptions, help_lines, layer_options
 from boosted_attention.attention.residuals import RESIDUALS
 from boosted_attention.documentation import argument_texts, field_texts
-from tests.conftest import D_MODEL, N_HEADS, build, randn
+from tests.conftest import D_MODEL, N_HEADS, build, randn, suited
 
 CLASSES = [
     StandardAttention,
@@ -164,6 +164,7 @@ def drawn(make):
     ids=str,
 )
 def test_resetting_draws_what_construction_drew(name, options):
+    options = suited(name, options)
     first = drawn(lambda: attention_layer(name, d_model=8, n_heads=4, **options))
     layer = attention_layer(name, d_model=8, n_heads=4, **options)
     with torch.no_grad():

@@ -15,7 +15,7 @@ from boosted_attention.attention.checks import (
     sample_call,
 )
 from boosted_attention.attention.qk_norm import HeadNorm
-from tests.conftest import D_MODEL, N_HEADS, build, disturbed, every_layer, randn, taking_memory
+from tests.conftest import D_MODEL, N_HEADS, build, disturbed, every_layer, randn, takes_memory
 
 
 def normed(name, dtype=torch.float64, max_steps=90, **options):
@@ -59,7 +59,7 @@ def test_lower_precision_is_as_good_as_the_plain_formula(name, dtype):
     assert_exact(layer, randn(2, 13, D_MODEL, dtype=dtype), **sample_call("padding", 2, N_HEADS, 13, dtype))
 
 
-@pytest.mark.parametrize("name", taking_memory(every_layer()))
+@pytest.mark.parametrize("name", takes_memory())
 def test_memory(name):
     assert_exact(normed(name), randn(2, 5, D_MODEL), memory=(randn(2, 7, D_MODEL), randn(2, 7, D_MODEL)))
 

@@ -37,7 +37,7 @@ def test_one_round_of_several():
     gate = layer.gates[1](rounds[0].estimate, rounds[1].correction)
     torch.testing.assert_close(rounds[1].gate, gate, rtol=0, atol=1e-12)
     by_hand = boosting(
-        x, [lambda _: rounds[0].estimate, lambda r: rounds[1].correction], [layer.gates[1]], lambda x, f: x - f
+        x, [lambda _: rounds[0].estimate, lambda r: rounds[1].correction], [layer.gates[1]], [lambda x, f: x - f]
     )
     torch.testing.assert_close(y, layer.out_proj(by_hand), rtol=0, atol=1e-12)
     torch.testing.assert_close(rounds[1].residual, x - rounds[0].estimate, rtol=0, atol=1e-12)

@@ -29,16 +29,21 @@ def test_every_round_tells_everything(name):
     rounds = traces[""].rounds
     assert len(rounds) == layer.config.n_rounds
     for m, trace in enumerate(rounds):
-        n_maps = 2 * N_HEADS if layer.config.learners[m] == "differential-v2" else N_HEADS
-        width = layer.rounds[m].d_head
-        assert trace.q.shape == (2, n_maps, 9, width)
-        assert trace.k.shape == (2, 2, 9, width)
-        assert trace.v.numel() == 2 * 2 * 9 * width
-        assert trace.weights.shape == (2, n_maps, 9, 9)
-        torch.testing.assert_close(trace.weights.sum(-1), torch.ones(2, n_maps, 9, dtype=torch.float64))
+        assert trace.has_map == layer.rounds[m].has_map
+        if trace.has_map:
+            n_maps = 2 * N_HEADS if layer.config.learners[m] == "differential-v2" else N_HEADS
+            width = layer.rounds[m].d_head
+            assert trace.q.shape == (2, n_maps, 9, width)
+            assert trace.k.shape == (2, 2, 9, width)
+            assert trace.v.numel() == 2 * 2 * 9 * width
+            assert trace.weights.shape == (2, n_maps, 9, 9)
+            torch.testing.assert_close(trace.weights.sum(-1), torch.ones(2, n_maps, 9, dtype=torch.float64))
+        else:
+            assert not any(hasattr(trace, part) for part in ("q", "k", "v", "scale", "weights"))
         assert trace.residual.shape == trace.correction.shape == trace.estimate.shape == (2, 9, D_MODEL)
         assert (trace.gate is None) == (m == 0)
-        assert m == 0 or trace.gate.shape == (2, 9, D_MODEL)
+        shared = m > 0 and layer.config.gates[m - 1] == "none"  # by all dimensions
+        assert m == 0 or trace.gate.shape == (2, 9, 1 if shared else D_MODEL)
         if m > 0:
             before = rounds[m - 1].estimate
             torch.testing.assert_close(trace.estimate, before + trace.gate * trace.correction, rtol=0, atol=1e-12)

@@ -3,11 +3,14 @@
 import pytest
 import torch
 
-from boosted_attention import LanguageModel, LanguageModelConfig, list_attention, list_learners
+from boosted_attention import LanguageModel, LanguageModelConfig, attention_layer, list_attention, list_learners
 from boosted_attention.attention.catalog import check_layer
 from boosted_attention.attention.checks import CHECK_OPTIONS
 from boosted_attention.attention.gates import GATES
+from boosted_attention.attention.learner import learner_class
+from boosted_attention.attention.options import ZERO_GATES
 from boosted_attention.model.start import fresh_seed, random_tensors, tensor_seed
+from tests.conftest import build, goes_with, suited
 
 SMALL = {"vocab_size": 61, "d_model": 16, "n_layers": 2, "n_heads": 4, "max_len": 12}
 BOOSTING = [name for name in list_attention() if check_layer(name, d_model=16, n_heads=4).n_rounds > 1]
@@ -21,13 +24,14 @@ def config(attention="boosted", of_layer=None, **options) -> LanguageModelConfig
 
 
 def silent(name: str) -> LanguageModelConfig:
-    gate = {"gate": "tanh"} if name == "boosted-shared" else {}
-    return config(name, {"correction_start": "silent", **gate})
+    layer = build(name)
+    has_part = [learner.starts_at_zero or layer.config.silent_part(m) for m, learner in enumerate(layer.rounds) if m]
+    return config(name, {"correction_start": "silent", **({} if all(has_part) else {"gate": "tanh"})})
 
 
 def starts(model: LanguageModel) -> dict[str, torch.Tensor]:
     """Every tensor by the name it is drawn under, and those that are not drawn by their own."""
-    named = {name: p.detach() for name, p in model.named_parameters() if p.ndim < 2}
+    named = {name: p.detach() for name, p in model.named_parameters() if p.ndim != 2}
     return named | {name: tensor.detach() for name, _, tensor in random_tensors(model, model.config)}
 
 
@@ -59,9 +63,11 @@ def test_boosting_models_share_the_start_of_their_corrections(name):
     ours, boosted = starts(config(name).build(seed=3)), starts(config("boosted").build(seed=3))
     common = {n for n in shared(ours, boosted) if ".rounds.1." in n or ".gates." in n}
     assert all(torch.equal(ours[n], boosted[n]) for n in common)
-    narrower = config(name).on_meta().layers[1].attention.rounds[1].d_head < 4
-    assert ("layers.1.attention.rounds.1.q.weight" in common) == (not narrower)  # packed with k and v, or alone
-    assert "layers.1.attention.gates.0.proj.weight" in common
+    correction, gate = build(name).rounds[1], build(name).config.gates[0]
+    asks = "q" in correction.parts and "q" not in correction.starts_as_first
+    narrower = correction.d_head < build(name).config.d_head  # so that its projections have other shapes
+    assert ("layers.1.attention.rounds.1.q.weight" in common) == (asks and not narrower)  # with k and v, or alone
+    assert ("layers.1.attention.gates.0.proj.weight" in common) == (gate == "vector")
 
 
 @pytest.mark.parametrize(
@@ -99,10 +105,10 @@ def test_the_seed_of_a_tensor_is_the_same_on_every_machine():
 @pytest.mark.parametrize("name", list_attention())
 def test_everything_random_follows_from_the_seed(name):
     """Torch's random state decides nothing where a seed is given, and is left as it was."""
-    built = []
+    built, of_layer = [], suited(name, {"gate": "mlp", "scale": "learned", "n_rounds": 2})
     for state in (1, 2):
         torch.manual_seed(state)
-        built.append(config(name, {"gate": "mlp", "scale": "learned", "n_rounds": 2}).build(seed=3).state_dict())
+        built.append(config(name, of_layer).build(seed=3).state_dict())
         after = torch.rand(())
         torch.manual_seed(state)
         assert after == torch.rand(())
@@ -150,14 +156,27 @@ def logits(made: LanguageModelConfig) -> torch.Tensor:
 def test_silent_corrections_leave_the_logits_as_they_are_bit_for_bit(name):
     plain = config(FIRST_ROUND.get(name, "standard"))
     assert torch.equal(logits(silent(name)), logits(plain))
-    assert not torch.equal(logits(config(name)), logits(plain))
+    by_itself = attention_layer(name, d_model=16, n_heads=4).starts_silent
+    assert torch.equal(logits(config(name)), logits(plain)) == by_itself
 
 
-@pytest.mark.parametrize("space", ["heads", "output"])
-@pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("learner", list_learners())
-def test_every_learner_and_gate_can_be_silent(learner, gate, space):
-    of_layer = {"learner": ["softmax", learner], "gate": gate, "space": space, "correction_start": "silent"}
+def silent_layers():
+    """Every learner behind every gate in both spaces, where they go together."""
+    for name in list_learners():
+        learner = learner_class(name)
+        for gate in GATES:
+            for space in ("heads", "output"):
+                if not goes_with(gate, learner, space) or (learner.needs_heads and space == "output"):
+                    continue
+                if not learner.needs_estimate:
+                    yield name, gate, space, {}
+                elif gate in ZERO_GATES:
+                    yield name, gate, space, {"kv_source": "shared", "residual": "estimate"}
+
+
+@pytest.mark.parametrize(("learner", "gate", "space", "needed"), list(silent_layers()))
+def test_every_learner_and_gate_can_be_silent(learner, gate, space, needed):
+    of_layer = {"learner": ["softmax", learner], "gate": gate, "space": space, "correction_start": "silent", **needed}
     for options in ({}, {"qk_norm": True, "positions": "rotary"}):
         assert torch.equal(logits(config("boosted", of_layer, **options)), logits(config("standard", **options)))
 
@@ -179,11 +198,11 @@ def moved(made: LanguageModelConfig, steps: int = 20) -> dict[str, float]:
 @pytest.mark.parametrize("name", BOOSTING)
 def test_every_tensor_of_a_silent_correction_moves(name):
     changes = moved(silent(name))
-    assert {name for name in changes if ".rounds.1." in name}
+    assert {name for name in changes if ".rounds.1." in name or ".gates." in name}
     assert not {name: change for name, change in changes.items() if change < FAR}
 
 
-@pytest.mark.parametrize("attention", ["standard", "boosted", "boosted-output"])
+@pytest.mark.parametrize("attention", ["standard", "boosted", "boosted-output", "local-exclusive", "value-basis"])
 def test_projections_that_start_at_zero_move(attention):
     made = config(attention, init="zero")
     model = made.build(seed=3)

@@ -1,12 +1,15 @@
 """Figures of an analysis: captions that take the paper's numbers from one place, and figures for any kind of model."""
 
+import json
+
 import pytest
 import torch
 
 from boosted_attention import LanguageModelConfig
 from boosted_attention.analysis.dynamics import DynamicsAtStep
-from boosted_attention.analysis.examine import Names, examine
+from boosted_attention.analysis.examine import Analysis, Names, examine
 from boosted_attention.lab.experiments.language.analysis import PAPER
+from boosted_attention.records import from_json, to_json
 from boosted_attention.report.inside import inside_figures, maps, visible
 
 VOCABULARY = [f"w{i}" for i in range(30)] + [".", "\n"]
@@ -39,6 +42,25 @@ def test_captions_tell_the_papers_numbers(analysis):
     assert "(the paper: 0.33 ± 0.08, 0.49 ± 0.22, 0.39, 0.36)" in told["gates"]
     assert "(the paper, with contexts of 256 tokens: standard 2.71, round 0 3.34, round 1 2.55)" in told["entropy"]
     assert "The paper's Figure 4 (means 0.88, 5.19, 4.25, 3.41) with its controls" in told["hull"]
+
+
+def test_rounds_without_a_map_are_left_out(rows):
+    """Entropy, shares and maps are of rounds that attend; the explorer says so, and the record can be read back."""
+    mixed = examine(model("local-exclusive").eval(), rows, VOCABULARY, against=model("local").eval(), pairs=4)
+    assert {found.round for found in mixed.entropy.model} == {0}
+    assert {row.round for row in mixed.specialisation.model.rows} == {0}
+    assert [found.label for found in maps(mixed, NAMES)] == ["standard", "round 0"]
+    assert [r.attention is None for r in mixed.explorer.model.layers[0]] == [False, True, True]
+    assert mixed.corrections.gains[0].model.attention[0][1:] == [[], []]
+    assert "defined for learner='softmax'" in mixed.hull.model.refused
+    assert [figure.name for figure in inside_figures(mixed, NAMES)] == [
+        "gates",
+        "importance",
+        "entropy",
+        "specialisation",
+        "examples",
+    ]
+    assert from_json(Analysis, json.loads(json.dumps(to_json(mixed)))) == mixed
 
 
 def test_captions_without_the_papers_numbers(analysis):

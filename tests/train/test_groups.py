@@ -15,13 +15,14 @@ SIZE = {"vocab_size": 50, "d_model": 16, "n_layers": 2, "n_heads": 4, "max_len":
 def test_groups_of_every_layer(name):
     found = trained_parameters(LanguageModelConfig(attention=name, **SIZE).build())
     for place, parameter in found.items():
-        in_gate = bool(re.search(r"\.gates\.\d+\.", place))
+        in_gate = bool(re.search(r"\.(gates|residuals)\.\d+\.", place))
         assert parameter.is_gate == in_gate, place
         assert parameter.is_correction == bool(re.search(r"\.rounds\.[1-9]\d*\.", place)), place
         in_block = place.startswith("layers.")
         assert parameter.is_matrix == (in_block and parameter.value.ndim == 2 and not in_gate), place
     assert not any(found[place].is_matrix for place in ("embed.weight", "positions.weight", "head.weight"))
-    assert any(parameter.is_gate for parameter in found.values()) == any(".gates." in place for place in found)
+    between = any(f".{part}." in place for place in found for part in ("gates", "residuals"))
+    assert any(parameter.is_gate for parameter in found.values()) == between
 
 
 @pytest.mark.parametrize("n_kv_heads", [4, 2])

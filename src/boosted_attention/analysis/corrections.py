@@ -27,7 +27,7 @@ class ExamplePrediction:
 
     loss: float
     top: list[Prediction]
-    attention: list[list[list[float]]]  # by layer and round: weights over the context, averaged over heads
+    attention: list[list[list[float]]]  # by layer and round: weights over the context, averaged over heads; [] without
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ def predicted(
     with capture(model) as traces:
         logits = logits_of(model, row[None, : t + 1].to(device))[0, -1]
     attention = [
-        [r.weights[0, :, -1].float().mean(dim=0)[start:].tolist() for r in trace.rounds]  # over heads
+        [r.weights[0, :, -1].float().mean(dim=0)[start:].tolist() if r.has_map else [] for r in trace.rounds]
         for trace in traces.values()
     ]
     return ExamplePrediction(loss=loss, top=top_predictions(logits, vocabulary), attention=attention)

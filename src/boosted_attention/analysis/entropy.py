@@ -63,6 +63,8 @@ def entropies(weights: Tensor) -> Tensor:
 class EntropyStudy:
     """Mean entropy per layer, round and head; and, token by token, its correlation with the gate.
 
+    Rounds without an attention map are left out.
+
     Args:
         length: positions of a sequence, which bound the entropy.
     """
@@ -77,6 +79,8 @@ class EntropyStudy:
         top = math.log(max(2, self.length))
         for layer, trace in enumerate(traces):
             for m, r in enumerate(trace.rounds):
+                if not r.has_map:
+                    continue
                 h = entropies(r.weights)  # (B, H, T)
                 self.heads.setdefault((layer, m), Mean()).add(h.transpose(1, 2).flatten(0, 1))
                 self.histograms.setdefault((layer, m), Histogram(0.0, top, ENTROPY_BINS)).add(h)

@@ -26,7 +26,7 @@ EXPLORED_TOKENS = 128
 class ExploredRound:
     """One round of one layer, token by token."""
 
-    attention: str  # packed
+    attention: str | None  # packed; None for a round without an attention map
     residual: list[float]  # norm of what the round saw
     gate: list[float] | None  # mean over dimensions; None in round 0
 
@@ -84,7 +84,7 @@ def explored_round(r: RoundTrace) -> ExploredRound:
     """Describe the first sequence of a round's trace."""
     gate = r.gate
     return ExploredRound(
-        attention=pack(r.weights[0].float().mean(dim=0)),
+        attention=pack(r.weights[0].float().mean(dim=0)) if r.has_map else None,
         residual=r.residual[0].norm(dim=-1).tolist(),
         gate=None if gate is None else gate[0].mean(dim=-1).tolist(),
     )

@@ -74,6 +74,8 @@ class SpecialisationStudy:
         self.uniform.add((kinds.sum(dim=-1) / seen).mean(dim=-1).T)  # (B, kinds)
         for layer, trace in enumerate(traces):
             for m, r in enumerate(trace.rounds):
+                if not r.has_map:
+                    continue
                 mass = torch.einsum("bhts,kbts->bhk", r.weights.float(), kinds) / ids.shape[1]
                 self.heads.setdefault((layer, m), Mean()).add(mass)
 

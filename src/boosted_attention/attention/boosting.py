@@ -31,7 +31,7 @@ def boosting(
     x: Tensor,
     learners: Sequence[Learner],
     gates: Iterable[Gate],
-    residual: ResidualRule,
+    residuals: Iterable[ResidualRule],
     observe: RoundObserver | None = None,
 ) -> Tensor:
     """Run one learner per round, each on what is still missing, each added through its gate.
@@ -39,8 +39,8 @@ def boosting(
     Args:
         x: the layer's input (B, T, D).
         learners: one function (B, T, D) -> (B, T, D) per round.
-        gates: one function (F, c) -> g per correction, g of shape (B, T, D), (B, T, 1) or ().
-        residual: function (x, F) -> r, what a correction looks at.
+        gates: one function (F, c) -> g per correction, g of shape (B, T, D), (B, T, 1), (D,) or ().
+        residuals: one function (x, F) -> r per correction, what it looks at.
         observe: called after every round.
 
     Returns:
@@ -49,10 +49,10 @@ def boosting(
     estimate = learners[0](x)  # (B, T, D)
     if observe is not None:
         observe(0, residual=x, correction=estimate, gate=None, estimate=estimate)
-    for m, (learner, gate) in enumerate(zip(learners[1:], gates, strict=True), start=1):
+    for m, (learner, gate, residual) in enumerate(zip(learners[1:], gates, residuals, strict=True), start=1):
         r = residual(x, estimate)  # (B, T, D)
         c = learner(r)  # (B, T, D)
-        g = gate(estimate, c)  # (B, T, D), (B, T, 1) or ()
+        g = gate(estimate, c)  # (B, T, D), (B, T, 1), (D,) or ()
         estimate = estimate + g * c
         if observe is not None:
             observe(m, residual=r, correction=c, gate=g, estimate=estimate)

@@ -2,7 +2,8 @@
 
 Causality makes everything a round writes at a past position final: its keys, its values, and so the residual the next
 round reads there. A layer therefore keeps one K/V pair per round (a single one when rounds share it), and the forms of
-twicing one more tensor. ``KVCache`` holds a ``LayerCache`` per layer; a slot is keyed by (name, round), as ("k", 0) is.
+twicing one more tensor; a round that looks a few positions back keeps those few. ``KVCache`` holds a ``LayerCache`` per
+layer; a slot is keyed by (name, round), such as ("k", 0).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ Slot = tuple[str, int]  # name and round
 class LayerCache:
     """The slots of one layer, each (B, H, S, d): growing, or preallocated when ``max_len`` is given.
 
-    ``append`` returns the whole slot including the new positions, ``advance`` makes them count. A call that fails
-    between the two leaves the cache as it was.
+    ``append`` returns the whole slot including the new positions, ``recent`` a slot that holds the last few only, and
+    ``advance`` makes the new ones count. A call that fails in between leaves the cache as it was.
 
     Args:
         max_len: number of positions to preallocate; None grows as needed.
@@ -32,6 +33,7 @@ class LayerCache:
         self.length = 0
         self.owner: Hashable = None  # the layer that fills it, and its disabled rounds
         self.slots: dict[Slot, Tensor] = {}
+        self._next: dict[Slot, Tensor] = {}  # what slots of a few positions hold once this call counts
 
     @property
     def batch_size(self) -> int | None:
@@ -41,11 +43,7 @@ class LayerCache:
     def append(self, slot: Slot, new: Tensor) -> Tensor:
         """Write (B, H, T, d) behind the ``length`` positions that count and return all, (B, H, length + T, d)."""
         end = self.length + new.shape[2]
-        held = self.slots.get(slot) if self.length else None
-        if self.length and held is None:
-            raise ValueError(f"cache has slots {sorted(self.slots)}, no {slot}: it was filled by another layer")
-        if held is not None and kind(held) != kind(new):
-            raise ValueError(f"cache slot {slot} holds {describe(held)}, which {describe(new)} cannot continue")
+        held = self._held(slot, new)
         if self.max_len is None:
             whole = new if held is None else torch.cat([held[:, :, : self.length], new], dim=2)
         else:
@@ -57,6 +55,24 @@ class LayerCache:
     def past(self, slot: Slot) -> Tensor | None:
         """Return the positions of a slot that count, (B, H, length, d); None while the cache is empty."""
         return self.slots[slot][:, :, : self.length] if self.length else None
+
+    def recent(self, slot: Slot, new: Tensor, count: int) -> Tensor:
+        """Return (B, H, T, d) behind the last ``count`` positions before it, or as many as there are; keep no more."""
+        held = self._held(slot, new)
+        whole = new if held is None else torch.cat([held, new], dim=2)
+        self._next[slot] = whole[:, :, -count:].clone()  # a view would keep the rest alive
+        return whole
+
+    def _held(self, slot: Slot, new: Tensor) -> Tensor | None:
+        """Return what a slot holds, None at the start; raise ValueError if ``new`` cannot continue it."""
+        if not self.length:
+            return None
+        held = self.slots.get(slot)
+        if held is None:
+            raise ValueError(f"cache has slots {sorted(self.slots)}, no {slot}: it was filled by another layer")
+        if kind(held) != kind(new):
+            raise ValueError(f"cache slot {slot} holds {describe(held)}, which {describe(new)} cannot continue")
+        return held
 
     def admit(self, owner: Hashable, batch: int, n_new: int) -> None:
         """Raise ValueError, before anything is written, if the call does not fit."""
@@ -78,10 +94,13 @@ class LayerCache:
                     "or use a growing cache, KVCache()"
                 )
         self.owner = owner
+        self._next = {}  # of a call that failed
 
     def advance(self, n_new: int) -> None:
         """Make the ``n_new`` positions of this call count."""
         self.length += n_new
+        self.slots |= self._next
+        self._next = {}
 
     def reorder(self, index: Tensor) -> None:
         """Keep the batch rows ``index`` (repeats allowed), as beam search needs."""

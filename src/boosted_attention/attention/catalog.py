@@ -40,6 +40,7 @@ CATALOG: dict[str, Entry] = {
     "boosted-input": Entry("BoostedAttention", {"kv_source": "input"}),
     "boosted-shared": Entry("BoostedAttention", {"kv_source": "shared"}),
     "boosted-output": Entry("BoostedAttention", {"space": "output"}),
+    "boosted-normalised": Entry("BoostedAttention", {"residual": "normalised"}),
     "parallel": Entry("BoostedAttention", {"residual": "input"}),
     "sequential": Entry("BoostedAttention", {"residual": "estimate"}),
 }

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from boosted_attention.attention import reference
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.zero_linear import ZeroLinear
 
+Module = TypeVar("Module", bound=nn.Module)
 FLOAT64_BOUND = 1e-10
 MASK_KINDS = ("none", "causal", "bool", "additive", "padding", "heads", "bool+causal", "additive+causal")
 
@@ -60,11 +60,12 @@ class TensorError:
 
 
 @torch.no_grad()
-def away_from_start(layer: nn.Module) -> None:
-    """Draw the linear maps that start at zero, in place: there a layer is the attention that it refines."""
-    for module in layer.modules():
-        if isinstance(module, ZeroLinear):
-            nn.Linear.reset_parameters(module)
+def awakened(layer: Module) -> Module:
+    """Move weights that start at zero, where they do nothing that could be wrong, in place."""
+    for p in layer.parameters():
+        if not p.is_meta and not p.any():
+            p.add_(0.3 * torch.randn_like(p))
+    return layer
 
 
 def against_oracle(layer: AttentionLayer, x: Tensor, **call: Any) -> list[TensorError]:

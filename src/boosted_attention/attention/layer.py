@@ -17,14 +17,15 @@ from boosted_attention.attention.kernels import choose_kernel
 from boosted_attention.attention.learner import (
     LEARNERS,
     KeyValue,
+    Learner,
+    Projected,
     RoundCall,
-    SoftmaxLearner,
     learner_class,
     own_options,
     resolve,
 )
 from boosted_attention.attention.masks import Mask, build_mask
-from boosted_attention.attention.options import LAYER_DEFAULTS, LayerOptions, layer_options
+from boosted_attention.attention.options import LAYER_DEFAULTS, ZERO_GATES, LayerOptions, layer_options
 from boosted_attention.attention.residuals import RESIDUALS
 from boosted_attention.attention.rotary import Angles, rotary_angles
 from boosted_attention.attention.trace import LayerTrace, Traced
@@ -47,8 +48,8 @@ class AttentionLayer(Traced):
 
     x (B, T, d_model) -> (B, T, d_model). Weights: ``rounds.{m}.qkv`` (rows q, k, v; heads contiguous), ``rounds.{m}.q``
     where a round shares K/V, ``rounds.{m}.q|k|v`` where widths differ, ``rounds.{m}.q_norm|k_norm`` with qk_norm,
-    ``rounds.{m}.out_proj`` in output space, ``gates.{m-1}.*``, ``out_proj``. Options of a learner's own may be passed
-    as keywords as well.
+    ``rounds.{m}.out_proj`` in output space, ``gates.{m-1}.*``, ``residuals.{m-1}.rho`` with residual=normalised,
+    ``out_proj``. Options of a learner's own may be passed as keywords as well.
     """
 
     __signature__: ClassVar[inspect.Signature]
@@ -77,53 +78,89 @@ class AttentionLayer(Traced):
         made = [learner_class(name)(config, m, **config.options_of(m)) for m, name in enumerate(config.learners)]
         self._check_learners(made)
         self.rounds = nn.ModuleList(made)
-        gate = GATES[config.gate]
         self.gates = nn.ModuleList(
-            [gate(config.d_estimate, bias=config.bias, **config.factory) for _ in range(config.n_rounds - 1)]
+            [
+                GATES[name](config.d_estimate, bias=config.bias, n_heads=config.n_heads, **config.factory)
+                for name in config.gates
+            ]
+        )
+        self.residuals = nn.ModuleList(
+            [RESIDUALS[name](config.d_estimate, **config.factory) for name in config.residuals]
         )
         self.out_proj = None
         if config.out_proj and config.space == "heads":
             self.out_proj = nn.Linear(config.d_inner, config.d_model, bias=config.bias, **config.factory)
         self.silence_corrections()
 
-    def _check_learners(self, learners: list[SoftmaxLearner]) -> None:
+    def _check_learners(self, learners: list[Learner]) -> None:
         """Raise InputError where a learner does not go with an option, or with the other learners."""
-        names = self.config.learners
+        config, names = self.config, self.config.learners
         for m, learner in enumerate(learners):
             require(
-                self.config.dropout == 0.0 or learner.allows_dropout,
-                f"dropout={self.config.dropout} must be 0 with learner={names[m]!r} in round {m}: a random map has no "
+                config.dropout == 0.0 or learner.allows_dropout,
+                f"dropout={config.dropout} must be 0 with learner={names[m]!r} in round {m}: a random map has no "
                 "fixed point",
             )
             require(
-                self.config.kernel != "fused" or not (learner.needs_maps or learner.needs_maps_in_backward),
+                config.kernel != "fused" or not (learner.needs_maps or learner.needs_maps_in_backward),
                 f"kernel='fused' with learner={names[m]!r} in round {m}: its "
                 f"{'formula' if learner.needs_maps else 'gradient'} contains the attention weights; use kernel='auto'",
             )
             require(
-                self.config.reads_own_kv(m) or learner.kv_layout == learners[0].kv_layout,
-                f"kv_source='shared' with learner={names}: {names[m]!r} in round {m} lays values out otherwise than "
+                m > 0 or not learner.only_corrects,
+                f"learner={names[m]!r} in round 0 has nothing to correct; begin with another, such as "
+                f"learner=('softmax', {names[m]!r})",
+            )
+            require(
+                config.space == "heads" or not learner.needs_heads,
+                f"space='output' with learner={names[m]!r} in round {m}: it works on heads, which are gone behind an "
+                "output projection; use space='heads'",
+            )
+            require(
+                not learner.needs_estimate or (config.kv_source == "shared" and config.residuals[m - 1] == "estimate"),
+                f"kv_source={config.kv_source!r} and residual={config.residual!r} with learner={names[m]!r} in round "
+                f"{m}: it compares F with round 0's values and needs kv_source='shared' and residual='estimate'",
+            )
+            if m > 0 and learner.starts_at_zero:
+                gate = config.gates[m - 1]
+                require(
+                    gate not in ZERO_GATES,
+                    f"gate={gate!r} with learner={names[m]!r} in round {m}: both start at zero and would hold each "
+                    "other up; use gate='none'",
+                )
+            elif m > 0 and config.correction_start == "silent":
+                config.require_silent_part(m)
+            require(
+                config.reads_own_kv(m) or learner.can_read(learners[0]),
+                f"kv_source='shared' with learner={names}: {names[m]!r} in round {m} lays heads out otherwise than "
                 f"{names[0]!r} in round 0; use kv_source='residual' or 'input'",
             )
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, in the order of construction: the same seed gives the same weights."""
-        for learner in self.rounds:
-            assert isinstance(learner, SoftmaxLearner)
-            learner.reset_parameters()
-        for gate in self.gates:
-            gate.reset_parameters()  # type: ignore[operator]  # nn.ModuleList forgets the type
+        for part in (*self.rounds, *self.gates, *self.residuals):
+            part.reset_parameters()  # type: ignore[operator]  # nn.ModuleList forgets the type
         if self.out_proj is not None:
             self.out_proj.reset_parameters()
         self.silence_corrections()
 
     def silence_corrections(self) -> None:
         """Set to zero what makes the corrections silent, if they are to start so; whoever draws weights calls it."""
-        part = self.config.silent_part
-        if self.config.correction_start == "silent" and part is not None and part != "gate":  # tanh starts at zero
-            for learner in self.rounds[1:]:
-                assert isinstance(learner, SoftmaxLearner)
+        if self.config.correction_start != "silent":
+            return
+        for m in range(1, self.n_rounds):
+            learner, part = self.rounds[m], self.config.silent_part(m)
+            assert isinstance(learner, Learner)
+            if part is not None and part != "gate":  # which starts at zero
                 learner.silence(part)
+
+    @property
+    def starts_silent(self) -> bool:
+        """Whether corrections add nothing at the start."""
+        if self.config.correction_start == "silent":
+            return True
+        corrections = zip(self.config.gates, self.rounds[1:], strict=True)
+        return all(gate in ZERO_GATES or learner.starts_at_zero for gate, learner in corrections)
 
     def forward(
         self,
@@ -177,10 +214,10 @@ class AttentionLayer(Traced):
             trace.begin(len(active))
         dropout = self.config.dropout if self.training else 0.0
         rounds: list[Any] = list(self.rounds)  # which costs less than one index into a ModuleList
-        shared_kv: KeyValue | None = None
+        first: Projected | None = None
 
         def learn(m: int, z: Tensor) -> Tensor:
-            nonlocal shared_kv
+            nonlocal first
             kernel = choose_kernel(
                 self.kernel,
                 needs_maps=rounds[m].needs_maps,
@@ -191,17 +228,18 @@ class AttentionLayer(Traced):
             )
             round_trace = None if trace is None else trace.rounds[active.index(m)]
             turned = None if angles is None else angles[rounds[m].d_head]
-            call = RoundCall(m, kernel, mask_form, dropout, turned, layer_cache, round_trace)
-            kv = None if self.config.reads_own_kv(m) else shared_kv
+            call = RoundCall(m, x, kernel, mask_form, dropout, turned, layer_cache, round_trace)
+            shared = None if self.config.reads_own_kv(m) else first
             reads = source or ((x, x) if self.config.kv_source == "input" else (z, z))
-            estimate, kv = rounds[m](z, kv, reads, call)
-            shared_kv = kv if m == 0 else shared_kv
+            estimate, projected = rounds[m](z, shared, reads, call)
+            first = projected if m == 0 else first
             return estimate
 
         learners = [partial(learn, m) for m in active]
-        gates = [gate for m, gate in enumerate(self.gates, start=1) if m in active]
-        residual = RESIDUALS[self.config.residual]
-        estimate = boosting(x, learners, gates, residual, None if trace is None else trace.observe)
+        gates, residuals = (
+            [one for m, one in enumerate(part, start=1) if m in active] for part in (self.gates, self.residuals)
+        )
+        estimate = boosting(x, learners, gates, residuals, None if trace is None else trace.observe)
         if layer_cache is not None:
             layer_cache.advance(n_queries)
         return estimate if self.out_proj is None else self.out_proj(estimate)
@@ -225,8 +263,8 @@ class AttentionLayer(Traced):
         for m, learner in enumerate(self.rounds):
             if learner.needs_square_map:
                 raise InputError(
-                    f"memory: learner={self.config.learners[m]!r} in round {m} smooths values with the map that made "
-                    "them and needs queries and keys to be the same positions"
+                    f"memory: learner={self.config.learners[m]!r} in round {m} uses what its own positions hold and "
+                    "needs queries and keys to be the same positions"
                 )
         require(not is_causal, "is_causal: a memory has no order of its own; pass a mask")
         require(self.config.rope_theta is None, "memory: a layer with rope_theta has no positions for a memory's keys")
@@ -274,8 +312,10 @@ class AttentionLayer(Traced):
 
 def options_of_class(layer: type[AttentionLayer]) -> list[Option]:
     """Return the options a layer class takes: those of every layer, and those of its default learner."""
-    learner = layer.defaults.get("learner", "softmax")
-    return [*layer_options(layer.defaults), *own_options(LEARNERS[learner])]
+    learners = layer.defaults.get("learner", "softmax")
+    learners = [learners] if isinstance(learners, str) else learners
+    own = {option.name: option for learner in learners for option in own_options(LEARNERS[learner])}
+    return [*layer_options(layer.defaults), *own.values()]
 
 
 def without_self(signature: inspect.Signature) -> inspect.Signature:

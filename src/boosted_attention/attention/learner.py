@@ -1,9 +1,10 @@
-"""Base learners: what one round does with its input. Softmax attention here; every other learner refines it.
+"""Base learners: what one round does with its input. Softmax attention here; most other learners refine it.
 
     Attn(z) = softmax(beta W_Q z (W_K s)^T) W_V s        s: where keys and values come from, z itself by default
 
 A learner projects (``project``), attends (``attend``) and leaves masks, caches, kernels and traces to the ``RoundCall``
-it is given. ``attention/learners`` holds the other learners and says how to add one.
+it is given. A round without an attention map derives from ``Learner``, which has what every round has.
+``attention/learners`` holds the other learners and says how to add one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +21,8 @@ from torch.nn import functional
 
 from boosted_attention.attention.cache import LayerCache
 from boosted_attention.attention.discovery import discover
-from boosted_attention.attention.kernels import Kernel, Map, dropped
-from boosted_attention.attention.masks import Mask
+from boosted_attention.attention.kernels import Kernel, Map, dropped, repeat_heads
+from boosted_attention.attention.masks import Mask, sees_recent
 from boosted_attention.attention.options import OPTION_NAMES, LayerOptions
 from boosted_attention.attention.qk_norm import HeadNorm
 from boosted_attention.attention.rotary import Angles, rotate
@@ -31,15 +32,25 @@ from boosted_attention.validation import nearest, require, require_choice
 
 KeyValue = tuple[Tensor, Tensor]
 
+
+class Projected(NamedTuple):
+    """What a round asked and read, for the rounds that share it."""
+
+    q: Tensor  # (B, H, T, dh)
+    k: Tensor  # (B, H_kv, S, dh)
+    v: Tensor  # (B, H_kv, S, dh)
+
+
 LEARNED_SCALE_START = 2.0  # inverse temperature at which the paper's retrieval task starts
 
 
 @documented
 @dataclass
 class RoundCall:
-    """What one round of one forward call may use: kernel, mask, dropout, angles, cache and trace."""
+    """What one round of one forward call may use: input, kernel, mask, dropout, angles, cache and trace."""
 
     index: int  # Index of the round, from 0.
+    x: Tensor  # Input of the layer (B, T, D), whatever the round itself looks at.
     kernel: Kernel  # Kernel that computes the attention.
     mask: Mask  # Mask of the scores, broadcast to (B, H, T, S).
     dropout: float  # Dropout probability of the attention weights; 0 outside of training.
@@ -79,13 +90,98 @@ class RoundCall:
         """Return the past positions of a cache slot, (B, H, S, d); None if there are none."""
         return None if self.cache is None else self.cache.past((slot, self.index))
 
+    def recent(self, slot: str, new: Tensor, count: int) -> Tensor:
+        """Return ``new`` (B, H, T, d) behind the ``count`` positions before it, zeros where there are none."""
+        whole = new if self.cache is None else self.cache.recent((slot, self.index), new, count)
+        return functional.pad(whole, (0, 0, count + new.shape[2] - whole.shape[2], 0))  # (B, H, count + T, d)
+
+    def sees_recent(self, count: int) -> Tensor | None:
+        """Return which of the last ``count`` positions each one may see, its own first, as ``masks.sees_recent``."""
+        length = self.x.shape[1]
+        past = 0 if self.cache is None else self.cache.length
+        return sees_recent(self.mask, length, past + length, count)
+
     def note(self, **tensors: Tensor) -> None:
         """Write tensors that only this learner has into the trace."""
         if self.trace is not None:
             self.trace.extra.update(tensors)
 
 
-class SoftmaxLearner(nn.Module):
+class Learner(nn.Module):
+    """What every round has: a function of its input, an output projection where there is one, and what it asks for.
+
+    Args:
+        options: the layer's options.
+        index: the round.
+        d_head: width of a head, if it is not the layer's.
+    """
+
+    needs_square_map = False  # whether queries and keys must be the same positions, which rules out memory=
+    needs_order = False  # whether it is for causal calls only
+    needs_maps = False  # whether its formula contains the attention weights, which only the explicit kernel hands out
+    needs_maps_in_backward = False  # whether its gradient alone does
+    needs_heads = False  # whether F must be heads side by side, which rules out output space
+    needs_estimate = False  # whether its input must be F itself and its keys and values round 0's
+    only_corrects = False  # whether it needs a round before it
+    starts_at_zero = False  # whether weights of its own make it add nothing at the start
+    allows_dropout = True  # whether the learner makes sense with dropped weights
+    has_map = False  # whether it has an attention map, which traces then show
+    random_start: Mapping[str, float] = {}  # standard deviation of weights of its own that start at random, by name
+    starts_as_first: Sequence[str] = ()  # linear layers that start as those of round 0 do, in a model
+
+    def __init__(self, options: LayerOptions, index: int, d_head: int | None = None):
+        super().__init__()
+        self.d_head = d_head or options.d_head
+        self.n_heads = options.n_heads
+        self.n_kv_heads = options.kv_heads[index]
+        self.out_proj: nn.Linear | None = None
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, in the order of construction."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the projections that the round has, of q, k and v."""
+        return ()
+
+    def silence(self, part: str) -> None:
+        """Set the part that makes the round add nothing to zero; a learner that starts at zero has none."""
+
+    def can_read(self, first: Learner) -> bool:
+        """Return whether the round can read what round 0 projected, where it shares that."""
+        return True
+
+    def packed_matrices(self) -> dict[str, Callable[[Tensor], Sequence[Tensor]]]:
+        """Return how weights that hold several matrices divide into them, by name."""
+        return {}
+
+    def forward(
+        self, z: Tensor, shared: Projected | None, source: KeyValue, call: RoundCall
+    ) -> tuple[Tensor, Projected | None]:
+        """Run one round.
+
+        Args:
+            z: the round's input (B, T, D).
+            shared: what round 0 projected, for a round that shares it; None where the round projects its own.
+            source: (key, value), each (B, S, D): where keys and values come from.
+            call: kernel, mask, angles, cache and trace of this call.
+
+        Returns:
+            The round's output (B, T, D), and what it projected and read, None without a map.
+        """
+        raise NotImplementedError
+
+    def map_flops(self, n_keys: int) -> int:
+        """Count what one query costs beyond the linear layers applied once."""
+        return 0
+
+    def fused_extra_flops(self, n_keys: int) -> int:
+        """Count what the fused kernel computes beyond ``map_flops``."""
+        return 0
+
+
+class SoftmaxLearner(Learner):
     """Multi-head softmax attention: one round of the paper, and all of the standard layer.
 
         softmax(scale Q K^T + mask) V,    Q = W_Q z,  K = W_K s,  V = W_V s
@@ -98,40 +194,32 @@ class SoftmaxLearner(nn.Module):
         d_head: width of a head, if it is not the layer's.
     """
 
-    needs_square_map = False  # whether queries and keys must be the same positions, which rules out memory=
-    needs_order = False  # whether it is for causal calls only
+    has_map = True
+    projects_query = True  # whether the round asks a question of its own, instead of round 0's
     n_maps = 1  # attention maps that a forward pass computes
-    needs_maps = False  # whether its formula contains the attention weights, which only the explicit kernel hands out
-    needs_maps_in_backward = False  # whether its gradient alone does
-    allows_dropout = True  # whether the learner makes sense with dropped weights
     fused_score_passes = 1  # how often the fused kernel computes the scores of one map
     heads_per_value = 1  # key heads per value head: a learner may have fewer and wider value heads
-    random_start: Mapping[str, float] = {}  # standard deviation of weights of its own that start at random, by name
 
     def __init__(self, options: LayerOptions, index: int, d_head: int | None = None):
-        super().__init__()
-        self.d_head = d_head or options.d_head
-        self.n_heads = options.n_heads
-        self.n_kv_heads = options.kv_heads[index]
+        super().__init__(options, index, d_head)
         q, k, v = self.projection_widths()
         d, kdim, vdim = options.d_model, options.kdim or options.d_model, options.vdim or options.d_model
         self.split_sizes = (q, k, v)
         self.qkv = self.q = self.k = self.v = None
         if not options.reads_own_kv(index):
-            self.q = nn.Linear(d, q, bias=options.bias, **options.factory)
+            self.q = nn.Linear(d, q, bias=options.bias, **options.factory) if self.projects_query else None
         elif kdim == vdim == d:
             self.qkv = nn.Linear(d, q + k + v, bias=options.bias, **options.factory)  # rows q, k, v; heads contiguous
         else:
             self.q = nn.Linear(d, q, bias=options.bias, **options.factory)
             self.k = nn.Linear(kdim, k, bias=options.bias, **options.factory)
             self.v = nn.Linear(vdim, v, bias=options.bias, **options.factory)
-        self.q_norm = HeadNorm(self.d_head, **options.factory) if options.qk_norm else None
+        self.q_norm = HeadNorm(self.d_head, **options.factory) if options.qk_norm and "q" in self.parts else None
         self.k_norm = HeadNorm(self.d_head, **options.factory) if options.qk_norm and "k" in self.parts else None
         self.scale = 1.0 if options.scale == "learned" else options.scale or 1 / math.sqrt(self.d_head)
         self.log_beta = None
-        if options.scale == "learned":
+        if options.scale == "learned" and self.projects_query:
             self.log_beta = nn.Parameter(torch.full((), math.log(LEARNED_SCALE_START), **options.factory))
-        self.out_proj = None
         if options.space == "output":
             self.out_proj = nn.Linear(options.d_inner, d, bias=options.bias, **options.factory)
 
@@ -154,12 +242,18 @@ class SoftmaxLearner(nn.Module):
     @property
     def parts(self) -> tuple[str, ...]:
         """Names of the projections that the round has, of q, k and v."""
-        return ("q",) if self.qkv is None and self.k is None else ("q", "k", "v")
+        if self.qkv is None and self.k is None:
+            return ("q",) if self.projects_query else ()
+        return ("q", "k", "v")
 
-    @property
-    def kv_layout(self) -> tuple[int, int, int]:
-        """Widths of keys and values, and of a value head: rounds that share K/V must agree on them."""
-        return *self.split_sizes[1:], self.heads_per_value * self.d_head
+    def can_read(self, first: Learner) -> bool:
+        """Return whether keys, values and, where they are shared, queries are as wide as those of round 0."""
+        wanted = slice(1 if self.projects_query else 0, None)
+        return (
+            isinstance(first, SoftmaxLearner)
+            and self.split_sizes[wanted] == first.split_sizes[wanted]
+            and self.heads_per_value == first.heads_per_value
+        )
 
     def projection_widths(self) -> tuple[int, int, int]:
         """Return the output widths of the query, key and value projections."""
@@ -170,43 +264,44 @@ class SoftmaxLearner(nn.Module):
         """Return how the weight that holds W_Q, W_K and W_V divides into them; empty where each has its own."""
         return {} if self.qkv is None else {"qkv.weight": lambda weight: weight.split(self.split_sizes)}
 
-    def forward(self, z: Tensor, kv: KeyValue | None, source: KeyValue, call: RoundCall) -> tuple[Tensor, KeyValue]:
-        """Run one round.
-
-        Args:
-            z: the round's input (B, T, D).
-            kv: another round's keys and values, each (B, H_kv, S, dh); None projects them from ``source``.
-            source: (key, value), each (B, S, D): where keys and values come from.
-            call: kernel, mask, angles, cache and trace of this call.
-
-        Returns:
-            The round's output (B, T, D), and the keys and values it read, for rounds that share them.
-        """
-        if kv is None:
-            q, k, v = self.project(z, *source, call.angles)
-            kv = call.remember("k", k), call.remember("v", v)
+    def forward(
+        self, z: Tensor, shared: Projected | None, source: KeyValue, call: RoundCall
+    ) -> tuple[Tensor, Projected]:
+        """Project, attend, and in output space project again; arguments as in ``Learner.forward``."""
+        if shared is None:
+            q, k, v = self.project(z, *source, call)
+            k, v = call.remember("k", k), call.remember("v", v)
         else:
-            q = self.project_query(z, call.angles)
+            q, k, v = self.asked(z, shared, call), shared.k, shared.v
         if call.trace is not None:
-            call.trace.k, call.trace.v = kv
-        y = self.attend(z, q, *kv, call)  # (B, T, H*dh)
-        return (y if self.out_proj is None else self.out_proj(y)), kv
+            call.trace.k, call.trace.v = k, v
+        y = self.attend(z, q, k, v, call)  # (B, T, H*dh)
+        return (y if self.out_proj is None else self.out_proj(y)), Projected(q, k, v)
+
+    def asked(self, z: Tensor, shared: Projected, call: RoundCall) -> Tensor:
+        """Return the query of a round that shares keys and values (B, H, T, dh); z is the round's own input."""
+        return self.project_query(z, call.angles)
 
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
         """Turn projected heads (B, H, S, dh) into concatenated outputs (B, T, H*dh); z is the round's own input."""
         return merge_heads(call.attention(q, k, v, self.scale))
 
-    def project(self, z: Tensor, key: Tensor, value: Tensor, angles: Angles | None) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, z: Tensor, key: Tensor, value: Tensor, call: RoundCall) -> tuple[Tensor, Tensor, Tensor]:
         """Project q from z, k from ``key`` and v from ``value``, each split into heads (B, H, S, dh)."""
         if self.qkv is not None and key is z and value is z:
             q, k, v = self.qkv(z).split(self.split_sizes, dim=-1)
-            q = self._query_heads(q, angles)
+            q = self._query_heads(q, call.angles)
         else:
-            q = self.project_query(z, angles)
+            q = self.project_query(z, call.angles)
             k, v = self._affine("k", key), self._affine("v", value)
         k = split_heads(k, self.d_head)  # (B, H_kv, S, dh)
-        k = k if self.k_norm is None else self.k_norm(k)
-        return q, (k if angles is None else rotate(k, angles)), split_heads(v, self.heads_per_value * self.d_head)
+        k = self.mixed_keys(k if self.k_norm is None else self.k_norm(k), call)
+        k = k if call.angles is None else rotate(k, call.angles)
+        return q, k, split_heads(v, self.heads_per_value * self.d_head)
+
+    def mixed_keys(self, k: Tensor, call: RoundCall) -> Tensor:
+        """Return the keys (B, H_kv, T, dh) as they are turned and cached; a learner may mix them over positions."""
+        return k
 
     def project_query(self, z: Tensor, angles: Angles | None) -> Tensor:
         """Project and split the query, (B, T, D) -> (B, H, T, dh)."""
@@ -253,19 +348,19 @@ def linear_rows(linear: nn.Linear | None) -> tuple[Tensor, Tensor | None]:
     return linear.weight, linear.bias
 
 
-LEARNERS: dict[str, type[SoftmaxLearner]] = {"softmax": SoftmaxLearner}
+LEARNERS: dict[str, type[Learner]] = {"softmax": SoftmaxLearner}
 
-Learner = TypeVar("Learner", bound=type[SoftmaxLearner])
+AnyLearner = TypeVar("AnyLearner", bound=type[Learner])
 
 
-def register_learner(name: str) -> Callable[[Learner], Learner]:
+def register_learner(name: str) -> Callable[[AnyLearner], AnyLearner]:
     """Make a learner known under a name: ``@register_learner("twicing")`` above its class.
 
     Args:
         name: what the layer option ``learner`` takes.
     """
 
-    def register(learner: Learner) -> Learner:
+    def register(learner: AnyLearner) -> AnyLearner:
         require(LEARNERS.get(name, learner) is learner, f"learner={name!r} exists already; choose another name")
         LEARNERS[name] = learner
         return learner
@@ -279,7 +374,7 @@ def list_learners() -> list[str]:
     return list(LEARNERS)
 
 
-def learner_class(name: str) -> type[SoftmaxLearner]:
+def learner_class(name: str) -> type[Learner]:
     """Return a learner by name, or raise InputError with the nearest one."""
     if name not in LEARNERS:
         discover()
@@ -287,7 +382,7 @@ def learner_class(name: str) -> type[SoftmaxLearner]:
     return LEARNERS[name]
 
 
-def own_options(learner: type[SoftmaxLearner]) -> list[Option]:
+def own_options(learner: type[Learner]) -> list[Option]:
     """Return the options of a learner's own: the keyword-only arguments of its ``__init__``."""
     texts = argument_texts(learner.__doc__)
     parameters = inspect.signature(learner.__init__, eval_str=True).parameters.values()
@@ -334,6 +429,11 @@ def split_heads(t: Tensor, d_head: int) -> Tensor:
     """Split into heads, (B, S, H*dh) -> (B, H, S, dh)."""
     batch, length, width = t.shape
     return t.view(batch, length, width // d_head, d_head).transpose(1, 2)
+
+
+def own_values(v: Tensor, n_queries: int, n_heads: int) -> Tensor:
+    """Return the values at the query positions, for each query head, (B, H_kv, S, dh) -> (B, H or 1, T, dh)."""
+    return repeat_heads(v[:, :, v.shape[2] - n_queries :], n_heads)
 
 
 def merge_heads(t: Tensor) -> Tensor:

@@ -26,6 +26,27 @@ def causal_mask(n_queries: int, n_keys: int, device: torch.device | None = None)
     return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)  # (T, S)
 
 
+def sees_recent(mask: Mask, n_queries: int, n_keys: int, count: int) -> Tensor | None:
+    """Return whether each query may see its own position and those before it, in any head; None for all there are.
+
+    Args:
+        mask: the mask of a call.
+        n_queries: T, the last of ``n_keys`` positions.
+        n_keys: S.
+        count: number of positions asked for, the query's own first.
+
+    Returns:
+        bool, (B or 1, T, count); what it says of positions before the first means nothing.
+    """
+    if mask.tensor is None:
+        return None
+    t = torch.arange(n_queries, device=mask.tensor.device)[:, None]
+    s = (t + n_keys - n_queries - torch.arange(count, device=mask.tensor.device)).clamp_min(0)  # (T, count)
+    near = mask.tensor.expand(-1, -1, n_queries, n_keys)[:, :, t, s]  # (B, H, T, count)
+    near = near if near.dtype == torch.bool else near > -torch.inf
+    return (near if mask.dead is None else near & ~mask.dead).any(dim=1)
+
+
 def padding_mask(attention_mask: Tensor) -> Tensor:
     """Turn a tokenizer's mask into the bool mask the layers take, (B, S) -> (B, 1, 1, S).
 

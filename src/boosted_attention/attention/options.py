@@ -15,14 +15,23 @@ from boosted_attention.documentation import REQUIRED, Option, documented, field_
 from boosted_attention.validation import divisors, is_count, is_number, require, require_choice
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "gate": ("none", "scalar", "tanh", "vector", "mlp"),
+    "gate": ("none", "scalar", "tanh", "vector", "mlp", "headwise", "tanh-headwise"),
     "kv_source": ("residual", "input", "shared"),
-    "residual": ("error", "input", "estimate"),
+    "residual": ("error", "input", "estimate", "normalised"),
     "space": ("heads", "output"),
     "correction_start": ("drawn", "silent"),
     "kernel": ("auto", "fused", "explicit"),
 }
 """Names that an option takes."""
+
+PER_CORRECTION = ("gate", "residual")
+"""Options that may be given once for all corrections or once for each."""
+
+HEADWISE_GATES = ("headwise", "tanh-headwise")
+"""Gates with one number per head, which head space alone has."""
+
+ZERO_GATES = ("tanh", "tanh-headwise")
+"""Gates that start at zero."""
 
 LAYER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"StandardAttention": {}, "BoostedAttention": {"n_rounds": 2}}
 """Defaults in which the layers of softmax attention differ from ``LayerOptions``, by class."""
@@ -40,22 +49,24 @@ class LayerOptions:
     _: KW_ONLY
     n_rounds: int = 1
     """Rounds M of the boosting loop; 1 makes no correction."""
-    gate: str = "vector"
-    """Gate of a correction: none (g = 1), scalar (one learned number per round, sigmoid, from 1/2), tanh (one learned
-    number per round, from 0), vector (the paper's: sigmoid of a linear map of [F || c], one number per dimension) or
-    mlp (vector with a hidden layer)."""
+    gate: str | Sequence[str] = "vector"
+    """Gate of a correction, or one per correction: none (g = 1), scalar (one learned number per round, sigmoid, from
+    1/2), tanh (one learned number per round, from 0), vector (the paper's: sigmoid of a linear map of [F || c], one
+    number per dimension), mlp (vector with a hidden layer), headwise (vector with one number per head) or tanh-headwise
+    (one learned number per head, from 0)."""
     kv_source: str = "residual"
     """Source of a correction's keys and values: residual (what the round looks at, the paper's), input (x, Appendix D)
     or shared (round 0's own keys and values: no new projections, one K/V pair in the cache)."""
-    residual: str = "error"
-    """What a correction looks at: error (x - F), or a control: input (x, a second attention beside the first) or
-    estimate (F, attention upon attention)."""
+    residual: str | Sequence[str] = "error"
+    """What a correction looks at, or one such rule per correction: error (x - F), normalised (x - rho * RMSNorm(F), rho
+    learned per dimension, from 1), or a control: input (x, a second attention beside the first) or estimate (F,
+    attention upon attention)."""
     space: str = "heads"
     """Where F lives: heads (before the one output projection; n_heads * head_dim must be d_model) or output (every
     round has an output projection of its own; any head_dim)."""
     correction_start: str = "drawn"
     """Start of the corrections: drawn (as every other weight) or silent (a correction adds exactly zero until training
-    moves it: its values start at zero; in output space its output projection; with gate=tanh the gate)."""
+    moves it: its values start at zero; in output space its output projection; with a tanh gate the gate)."""
     learner: str | Sequence[str] = "softmax"
     """Base learner of all rounds, or one per round, by the names of ``list_learners()``; the last of two or more also
     serves the rounds that follow."""
@@ -97,8 +108,7 @@ class LayerOptions:
             value = getattr(self, option)
             optional = option in ("head_dim", "kdim", "vdim") and value is None
             require(optional or is_count(value), f"{option}={value!r} must be an integer of at least 1")
-        for option, allowed in CHOICES.items():
-            require_choice(option, getattr(self, option), allowed)
+        self._check_choices()
         self._check_learners()
         self._check_heads()
         self._check_start()
@@ -119,6 +129,25 @@ class LayerOptions:
             f"layer_index={self.layer_index!r} must be an integer of at least 0",
         )
         require(is_number(self.dropout) and 0.0 <= self.dropout < 1.0, f"dropout={self.dropout!r} must lie in [0, 1)")
+
+    def _check_choices(self) -> None:
+        for option, allowed in CHOICES.items():
+            value = getattr(self, option)
+            if option in PER_CORRECTION and not isinstance(value, str) and isinstance(value, Sequence):
+                object.__setattr__(self, option, tuple(value))
+                require(
+                    len(value) == self.n_rounds - 1,
+                    f"{option}={tuple(value)} needs one entry per correction, n_rounds - 1 = {self.n_rounds - 1}",
+                )
+                for one in value:
+                    require_choice(option, one, allowed)
+            else:
+                require_choice(option, value, allowed)
+        for gate in self.gates:
+            require(
+                gate not in HEADWISE_GATES or self.space == "heads",
+                f"gate={gate!r} needs space='heads': behind an output projection there are no heads",
+            )
 
     def _check_learners(self) -> None:
         if not isinstance(self.learner, str):
@@ -169,28 +198,36 @@ class LayerOptions:
             require(
                 self.n_rounds > 1, f"correction_start='silent' with n_rounds={self.n_rounds}: there is no correction"
             )
-            require(
-                self.silent_part is not None,
-                "correction_start='silent' with kv_source='shared' and space='heads' needs gate='tanh': such a "
-                "correction has neither values nor an output projection of its own to start at zero",
-            )
+            for m in range(1, self.n_rounds):
+                if self.learners[m] == "softmax":  # the layer asks the others, which may start at zero by themselves
+                    self.require_silent_part(m)
 
-    @property
-    def silent_part(self) -> str | None:
-        """The one part of a correction that starts at zero where it starts silent; None if it has no such part.
+    def require_silent_part(self, m: int) -> None:
+        """Raise InputError if nothing in round m can start at zero."""
+        require(
+            self.silent_part(m) is not None,
+            "correction_start='silent' with kv_source='shared' and space='heads' needs gate='tanh' or 'tanh-headwise': "
+            "such a correction has neither values nor an output projection of its own to start at zero",
+        )
+
+    def silent_part(self, m: int) -> str | None:
+        """Return the one part of round m that starts at zero where it starts silent; None if it has no such part.
 
         With two of them at zero neither would have a gradient.
         """
-        if self.gate == "tanh":
+        if self.gates[m - 1] in ZERO_GATES:
             return "gate"
         if self.space == "output":
             return "out_proj"
         return "values" if self.kv_source != "shared" else None
 
     @property
-    def starts_silent(self) -> bool:
-        """Whether corrections add nothing at the start."""
-        return self.n_rounds > 1 and (self.correction_start == "silent" or self.gate == "tanh")
+    def waits_behind_zero(self) -> bool:
+        """Whether a projection that starts at zero behind the layer may hold its corrections up.
+
+        A headwise tanh gate needs head space, where the first update moves the projection and the second the gate.
+        """
+        return self.n_rounds > 1 and (self.correction_start == "silent" or "tanh" in self.gates)
 
     @property
     def d_head(self) -> int:
@@ -218,6 +255,16 @@ class LayerOptions:
     def learners(self) -> tuple[str, ...]:
         """Name of each round's learner."""
         return (self.learner,) * self.n_rounds if isinstance(self.learner, str) else tuple(self.learner)
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """Name of each correction's gate."""
+        return (self.gate,) * (self.n_rounds - 1) if isinstance(self.gate, str) else tuple(self.gate)
+
+    @property
+    def residuals(self) -> tuple[str, ...]:
+        """Name of each correction's residual rule."""
+        return (self.residual,) * (self.n_rounds - 1) if isinstance(self.residual, str) else tuple(self.residual)
 
     @property
     def factory(self) -> dict[str, Any]:

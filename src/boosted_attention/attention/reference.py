@@ -71,7 +71,7 @@ class Row:
         self.visible: Tensor = options["visible"]  # (H, T, S)
         self.bias: Tensor = options["bias"]
         scale = options["scale"]
-        self.beta = weights["log_beta"].exp() if scale == "learned" else 1.0
+        self.beta = weights["log_beta"].exp() if "log_beta" in weights else 1.0
         self.scale: float = 1 / math.sqrt(self.dh) if scale is None else 1.0 if scale == "learned" else scale
 
     def linear(self, name: str, t: Tensor) -> Tensor:
@@ -95,7 +95,10 @@ class Row:
     def keys(self, n: int, n_kv: int) -> list[Tensor]:
         """Return k_1 .. k_{n_kv}, each (S, dh)."""
         k = self.projected("k", self.key, (n * self.dh, n_kv * self.dh, n_kv * self.dh))
-        return [self.placed(self.normed("k_norm", k[:, i * self.dh : (i + 1) * self.dh])) for i in range(n_kv)]
+        heads = [self.normed("k_norm", k[:, i * self.dh : (i + 1) * self.dh]) for i in range(n_kv)]
+        if "k_convolution.weight" in self.w:
+            heads = [head + self.convolved("k_convolution", head, i, first_lag=1) for i, head in enumerate(heads)]
+        return [self.placed(head) for head in heads]
 
     def values(self, n: int, n_kv: int, width: int) -> list[Tensor]:
         """Return the value heads, each (S, width)."""
@@ -107,6 +110,18 @@ class Row:
         if f"{name}.weight" not in self.w:
             return t
         return t / torch.sqrt((t * t).mean(dim=1, keepdim=True) + 1e-6) * self.w[f"{name}.weight"]
+
+    def convolved(self, name: str, z: Tensor, head: int, first_lag: int) -> Tensor:
+        """Return sum_tau w_tau * z_{t-tau} over the positions that t sees in some head, tau from ``first_lag`` on."""
+        weight = self.w[f"{name}.weight"][:, head, 0]  # (lags, width)
+        rows = []
+        for t in range(z.shape[0]):
+            row = torch.zeros_like(z[t])
+            for lag in range(first_lag, first_lag + weight.shape[0]):
+                if t >= lag and bool(self.visible[:, t, t - lag].any()):
+                    row = row + weight[lag - first_lag] * z[t - lag]
+            rows.append(row)
+        return torch.stack(rows) if rows else z
 
     def placed(self, t: Tensor) -> Tensor:
         """Turn t to its positions, if the layer has rotary embedding."""
@@ -270,6 +285,33 @@ def equilibrium(row: Row, inject: bool = True, max_steps: int = 100, tol: float 
     return z
 
 
+def local(row: Row) -> Tensor:
+    """Return sum_{tau=0..3} w_tau * z_{t-tau}."""
+    return row.convolved("convolution", row.z, 0, first_lag=0)
+
+
+def exclusive(row: Row) -> Tensor:
+    """Return -(F . v) v / (v . v) for every head of F, which is the row's input, and the value of the same position."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    values, heads = row.values(h, h_kv, row.dh), []
+    for i in range(h):
+        f, v = row.z[:, i * row.dh : (i + 1) * row.dh], values[i * h_kv // h]
+        square = (v * v).sum(dim=1, keepdim=True)
+        heads.append(-v * (f * v).sum(dim=1, keepdim=True) / torch.where(square == 0, torch.ones_like(square), square))
+    return torch.cat(heads, dim=1)
+
+
+def value_basis(row: Row) -> Tensor:
+    """Return A (V - F), F being the row's input; queries, keys and values come from x."""
+    h, h_kv = row.o["n_heads"], row.o["n_kv_heads"]
+    q, k, v = row.queries(row.key, h, h_kv), row.keys(h, h_kv), row.values(h, h_kv, row.dh)
+    heads = []
+    for i in range(h):
+        u = v[i * h_kv // h] - row.z[:, i * row.dh : (i + 1) * row.dh]
+        heads.append(row.map(q[i], k[i * h_kv // h], i) @ u)
+    return torch.cat(heads, dim=1)
+
+
 LEARNERS = {
     "softmax": softmax,
     "low-rank": low_rank,
@@ -283,6 +325,11 @@ LEARNERS = {
     "parallax": parallax,
     "hopfield": hopfield,
     "equilibrium": equilibrium,
+    "local-keys": softmax,
+    "local": local,
+    "exclusive": exclusive,
+    "value-basis": value_basis,
+    "value-basis-tied": value_basis,
 }
 
 
@@ -303,11 +350,28 @@ def gate_value(kind: str, w: Weights, estimate: Tensor, correction: Tensor) -> T
         return torch.ones_like(correction) / (1 + torch.exp(-w["logit"]))
     if kind == "tanh":
         return torch.ones_like(correction) * (1 - 2 / (1 + torch.exp(2 * w["theta"])))
+    if kind == "tanh-headwise":
+        width = correction.shape[1] // w["theta"].shape[0]
+        heads = [1 - 2 / (1 + torch.exp(2 * theta)) for theta in w["theta"]]
+        return torch.cat([head * torch.ones_like(correction[:, :width]) for head in heads], dim=1)
     if kind == "vector":
         return 1 / (1 + torch.exp(-linear("proj", both)))
+    if kind == "headwise":
+        heads = 1 / (1 + torch.exp(-linear("proj", both)))  # (T, H)
+        width = correction.shape[1] // heads.shape[1]
+        return torch.cat([head[:, None] * torch.ones_like(correction[:, :width]) for head in heads.T], dim=1)
     hidden = linear("hidden", both)
     hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2.0)))
     return 1 / (1 + torch.exp(-linear("proj", hidden)))
+
+
+def residual(kind: str, w: Weights, x: Tensor, estimate: Tensor) -> Tensor:
+    """Return what a correction looks at, for one batch row, (T, D)."""
+    if kind == "normalised":
+        eps = torch.finfo(torch.promote_types(x.dtype, torch.float32)).eps
+        unit = estimate / torch.sqrt((estimate * estimate).mean(dim=1, keepdim=True) + eps)
+        return x - w["rho"] * unit
+    return {"error": x - estimate, "input": x, "estimate": estimate}[kind]
 
 
 def layer(
@@ -354,19 +418,19 @@ def one_sequence(
     for m in range(config.n_rounds):
         z = x
         if m > 0:
-            z = {"error": x - estimate, "input": x, "estimate": estimate}[config.residual]
+            z = residual(config.residuals[m - 1], within(weights, f"residuals.{m - 1}."), x, estimate)
         w = within(weights, f"rounds.{m}.")
         key, value = memory or ((z, z) if config.kv_source == "residual" else (x, x))
         if config.kv_source == "shared" and m > 0:
             w = {**shared_projections(weights, config, options["head_dim"]), **w}
         row = Row({**options, "n_kv_heads": config.kv_heads[m]}, w, z, key, value)
         correction = LEARNERS[config.learners[m]](row, **config.options_of(m))
-        if config.space == "output":
+        if "out_proj.weight" in w:
             correction = row.linear("out_proj", correction)
         if m == 0:
             estimate = correction
         else:
-            gate = gate_value(config.gate, within(weights, f"gates.{m - 1}."), estimate, correction)
+            gate = gate_value(config.gates[m - 1], within(weights, f"gates.{m - 1}."), estimate, correction)
             estimate = estimate + gate * correction
     return estimate
 
@@ -377,15 +441,16 @@ def within(weights: Weights, prefix: str) -> dict[str, Tensor]:
 
 
 def shared_projections(weights: Weights, config: Any, head_dim: int) -> dict[str, Tensor]:
-    """Return round 0's key and value projections under names of their own, for a later round that shares them."""
-    shared = {n: weights[f"rounds.0.{n}"] for n in ("k_norm.weight",) if f"rounds.0.{n}" in weights}
+    """Return round 0's projections under names of their own, for a later round that shares those it has not."""
+    others = ("k_norm.weight", "k_convolution.weight", "q_norm.weight", "log_beta")
+    shared = {n: weights[f"rounds.0.{n}"] for n in others if f"rounds.0.{n}" in weights}
     if "rounds.0.expand.weight" in weights:
         head_dim = weights["rounds.0.expand.weight"].shape[1] // config.n_heads
     for name in ("weight", "bias"):
         if f"rounds.0.qkv.{name}" in weights:
             rows = weights[f"rounds.0.qkv.{name}"]
             kv = config.kv_heads[0] * head_dim
-            shared[f"k.{name}"], shared[f"v.{name}"] = rows[-2 * kv : -kv], rows[-kv:]
+            shared |= {f"q.{name}": rows[: -2 * kv], f"k.{name}": rows[-2 * kv : -kv], f"v.{name}": rows[-kv:]}
         elif f"rounds.0.k.{name}" in weights:
-            shared[f"k.{name}"], shared[f"v.{name}"] = weights[f"rounds.0.k.{name}"], weights[f"rounds.0.v.{name}"]
+            shared |= {f"{part}.{name}": weights[f"rounds.0.{part}.{name}"] for part in "qkv"}
     return shared

@@ -12,7 +12,7 @@ from boosted_attention.attention.checks import (
     CHECK_OPTIONS,
     FLOAT64_BOUND,
     against_oracle,
-    away_from_start,
+    awakened,
     cached_error,
     causality_violation,
     in_order,
@@ -108,6 +108,4 @@ def _check_layer(
 def _build(name: str, seed: int):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layer = attention_layer(name, d_model=D_MODEL, n_heads=N_HEADS, **CHECK_OPTIONS.get(name, {}))
-        away_from_start(layer)
-        return layer
+        return awakened(attention_layer(name, d_model=D_MODEL, n_heads=N_HEADS, **CHECK_OPTIONS.get(name, {})))

@@ -32,7 +32,8 @@ class RoundTrace:
     """One round: ``residual`` is its input (x itself in round 0), ``estimate`` the partial sum F_m after it.
 
     Shapes: q (B, H, T, dh), k and v (B, H_kv, S, dh), weights (B, H, T, S), residual, correction and estimate
-    (B, T, D), gate (B, T, D) or (B, T, 1), None in round 0.
+    (B, T, D), gate (B, T, D) or (B, T, 1), None in round 0. A round without an attention map, as ``has_map`` says, has
+    neither q, k and v nor scale and weights.
     """
 
     q: Tensor  # (B, H, T, dh)
@@ -49,6 +50,11 @@ class RoundTrace:
     def __init__(self) -> None:
         self.extra = {}
 
+    @property
+    def has_map(self) -> bool:
+        """Whether the round has an attention map."""
+        return hasattr(self, "weights")
+
 
 @documented
 @dataclass
@@ -64,8 +70,8 @@ class LayerTrace:
     def observe(self, m: int, *, residual: Tensor, correction: Tensor, gate: Tensor | None, estimate: Tensor) -> None:
         """Write down a round; this is the boosting loop's observer."""
         trace = self.rounds[m]
-        if gate is not None and gate.ndim == 0:
-            gate = gate.expand(*correction.shape[:2], 1)  # (B, T, 1)
+        if gate is not None and gate.ndim < 3:
+            gate = gate.expand(*correction.shape[:2], *(gate.shape or (1,)))  # (B, T, D) or (B, T, 1)
         trace.residual, trace.correction, trace.gate, trace.estimate = residual, correction, gate, estimate
 
 
@@ -75,6 +81,7 @@ class Traced(nn.Module):
     n_rounds: int
     rounds: nn.ModuleList  # one learner per round
     gates: nn.ModuleList  # one gate per correction
+    residuals: nn.ModuleList  # one residual rule per correction
 
     def __init__(self):
         super().__init__()

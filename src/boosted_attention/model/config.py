@@ -17,7 +17,7 @@ from boosted_attention.documentation import documented
 from boosted_attention.validation import InputError, divisors, is_count, is_number, nearest, require, require_choice
 
 if TYPE_CHECKING:
-    from boosted_attention.attention.learner import SoftmaxLearner
+    from boosted_attention.attention.learner import Learner
     from boosted_attention.model.language_model import LanguageModel
 
 NORMS = ("pre", "post")
@@ -166,12 +166,12 @@ class LanguageModelConfig:
         """Return ``flops`` by part: each round, gates, output projections, feed-forward network, head."""
         from torch import nn
 
-        from boosted_attention.attention.learner import SoftmaxLearner
+        from boosted_attention.attention.learner import Learner
 
         parts: dict[str, int] = {}
         for name, module in self.on_meta().named_modules():
             spent = 2 * module.weight.numel() if isinstance(module, nn.Linear) else 0
-            if isinstance(module, SoftmaxLearner):
+            if isinstance(module, Learner):
                 spent = module.map_flops(length or self.max_len)
             if spent:
                 part = part_of(name)
@@ -233,14 +233,14 @@ def check_attention(config: LanguageModelConfig) -> None:
     for index in kinds.values():
         options = check_layer(**config.layer_arguments(index))
         require(
-            config.init != "zero" or not options.starts_silent,
+            config.init != "zero" or not options.waits_behind_zero,
             f"init='zero' with gate={options.gate!r} and correction_start={options.correction_start!r}: corrections "
             "and the projection behind them would both start at zero and hold each other up; use one of the two",
         )
 
 
 @lru_cache(maxsize=512)
-def shape_costs(config: LanguageModelConfig) -> tuple[int, int, int, list[SoftmaxLearner]]:
+def shape_costs(config: LanguageModelConfig) -> tuple[int, int, int, list[Learner]]:
     """Return parameters, those of the embeddings, FLOPs of the linear layers per token, and the learners.
 
     FLOPs are the multiplications and additions of the mathematics in the forward pass, with every query seeing all keys
@@ -249,7 +249,7 @@ def shape_costs(config: LanguageModelConfig) -> tuple[int, int, int, list[Softma
     """
     from torch import nn
 
-    from boosted_attention.attention.learner import SoftmaxLearner
+    from boosted_attention.attention.learner import Learner
 
     model = config.on_meta()
     modules = list(model.modules())
@@ -257,5 +257,5 @@ def shape_costs(config: LanguageModelConfig) -> tuple[int, int, int, list[Softma
         sum(p.numel() for p in model.parameters()),
         sum(p.numel() for p in model.embedding_parameters()),
         sum(2 * m.weight.numel() for m in modules if isinstance(m, nn.Linear)),
-        [m for m in modules if isinstance(m, SoftmaxLearner)],
+        [m for m in modules if isinstance(m, Learner)],
     )

@@ -2,9 +2,10 @@
 
 Models that share a tensor by name and shape therefore share its initial value bit for bit, whatever else they are made
 of, so that a comparison of two models is not one of two draws. Query, key and value rows are tensors of their own,
-``rounds.0.q``, ``.k`` and ``.v``, whether one matrix packs them or not; and the one output projection of head space is
-drawn as that of round 0, ``rounds.0.out_proj``, which it is in output space. Values are drawn on the CPU in float32:
-neither device nor dtype decides them.
+``rounds.0.q``, ``.k`` and ``.v``, whether one matrix packs them or not; the one output projection of head space is
+drawn as that of round 0, ``rounds.0.out_proj``, which it is in output space; and a linear layer that starts as a copy
+of round 0's (``starts_as_first``) is drawn under that name. Values are drawn on the CPU in float32: neither device nor
+dtype decides them.
 
     matrices ~ N(0, 0.02^2), biases 0        into the stream: / sqrt(2 n_layers) (init=scaled), or 0 (init=zero)
 
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import SoftmaxLearner
+from boosted_attention.attention.learner import Learner, SoftmaxLearner
 from boosted_attention.attention.zero_linear import ZeroLinear
 from boosted_attention.compat import has_values
 from boosted_attention.model.blocks import FeedForward
@@ -99,10 +100,14 @@ def random_tensors(model: nn.Module, config: LanguageModelConfig) -> Iterator[Dr
     modules = dict(model.named_modules())
     into_stream = set(projections_into_stream(modules))
     names = {f"{at}.out_proj": f"{at}.rounds.0.out_proj" for at, m in modules.items() if isinstance(m, AttentionLayer)}
+    for at, module in modules.items():
+        if isinstance(module, Learner):
+            first = at.rpartition(".")[0] + ".0"  # round 0 of the same layer
+            names |= {f"{at}.{own}": f"{first}.{own}" for own in module.starts_as_first}
     packed = {id(m.qkv) for m in modules.values() if isinstance(m, SoftmaxLearner)}
     for at, module in modules.items():
-        if isinstance(module, SoftmaxLearner):
-            if module.qkv is not None:
+        if isinstance(module, Learner):
+            if isinstance(module, SoftmaxLearner) and module.qkv is not None:
                 yield from (Drawn(f"{at}.{part}.weight", INIT_STD, module.rows(part)[0]) for part in module.parts)
             yield from (Drawn(f"{at}.{own}", std, getattr(module, own)) for own, std in module.random_start.items())
         elif isinstance(module, nn.Linear | nn.Embedding) and id(module) not in packed:
@@ -121,5 +126,5 @@ def projections_into_stream(modules: dict[str, nn.Module]) -> Iterator[str]:
     for at, module in modules.items():
         if isinstance(module, FeedForward):
             yield f"{at}.down"
-        elif isinstance(module, AttentionLayer | SoftmaxLearner) and module.out_proj is not None:
+        elif isinstance(module, AttentionLayer | Learner) and module.out_proj is not None:
             yield f"{at}.out_proj"

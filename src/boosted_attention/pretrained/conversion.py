@@ -15,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from boosted_attention.attention.gates import GATES
+from boosted_attention.attention.options import HEADWISE_GATES
 from boosted_attention.model.config import layer_indices
 from boosted_attention.pretrained.auto import become_boosted, become_original
 from boosted_attention.pretrained.layer import CorrectedAttention, corrected_layers
@@ -50,7 +51,7 @@ def boost(
     """
     require_boostable(model)
     require(is_count(n_rounds) and n_rounds >= 2, f"n_rounds={n_rounds!r} must be an integer of at least 2")
-    require_choice("gate", gate, GATES)
+    require_choice("gate", gate, [name for name in GATES if name not in HEADWISE_GATES])
     require(
         gate != "tanh",
         "gate='tanh' starts at zero, and so do the values of a pretrained model's correction: the two would stall; use "

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
 from boosted_attention.attention.boosting import boosting
-from boosted_attention.attention.residuals import error
+from boosted_attention.attention.residuals import ErrorResidual
 from boosted_attention.attention.trace import Traced
 from boosted_attention.pretrained.caching import extend
 
@@ -31,6 +31,7 @@ class CorrectedAttention(Traced):
         super().__init__()
         self.rounds = nn.ModuleList([original])
         self.gates = nn.ModuleList()
+        self.residuals = nn.ModuleList()
         self.n_rounds = 1
 
     @property
@@ -41,6 +42,7 @@ class CorrectedAttention(Traced):
         """Add one more round; its ``layer_idx`` is the cache layer of its keys and values and has no other use."""
         self.rounds.append(correction)
         self.gates.append(gate)
+        self.residuals.append(ErrorResidual())
         self.n_rounds += 1
 
     def __getattr__(self, name: str) -> Any:
@@ -75,8 +77,8 @@ class CorrectedAttention(Traced):
             return y
 
         learners = [partial(learn, m) for m in active]
-        gates = [self.gates[m - 1] for m in active[1:]]
-        estimate = boosting(x, learners, gates, error, None if trace is None else trace.observe)
+        gates, residuals = ([part[m - 1] for m in active[1:]] for part in (self.gates, self.residuals))
+        estimate = boosting(x, learners, gates, residuals, None if trace is None else trace.observe)
         return type(rest)([estimate, *rest])
 
 

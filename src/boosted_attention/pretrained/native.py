@@ -135,7 +135,7 @@ class TransformersLayer(LayerCache):
 
     @property
     def batch_size(self) -> int | None:
-        return None if not self.length else self._held("k", 0).keys.shape[0]
+        return None if not self.length else self._layer_of("k", 0).keys.shape[0]
 
     def admit(self, owner: object, batch: int, n_new: int) -> None:
         held = self.batch_size
@@ -144,7 +144,7 @@ class TransformersLayer(LayerCache):
 
     def append(self, slot: Slot, new: Tensor) -> Tensor:
         kind, m = slot
-        layer = self._held(kind, m)
+        layer = self._layer_of(kind, m)
         if not layer.is_initialized:
             layer.lazy_initialization(new, new)
         held = layer.values if kind == "v" else layer.keys
@@ -155,7 +155,11 @@ class TransformersLayer(LayerCache):
             layer.values = grown
         return grown
 
-    def _held(self, kind: str, m: int) -> Any:
+    def recent(self, slot: Slot, new: Tensor, count: int) -> Tensor:
+        """Keep all positions: transformers may crop its caches."""
+        return self.append(slot, new)[:, :, -(count + new.shape[2]) :]
+
+    def _layer_of(self, kind: str, m: int) -> Any:
         """Pairs of round m first, then, behind all rounds that a model may have, other slots."""
         place = m if kind in ("k", "v") else MOST_ROUNDS + m
         index = place * self.whole.n_layers + self.index

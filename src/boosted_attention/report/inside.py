@@ -70,11 +70,13 @@ class AttentionMap:
 
 
 def maps(analysis: Analysis, names: Names) -> list[AttentionMap]:
-    """Every attention map: the other model's, then the rounds of this one."""
-    n_theirs = 1 + max((found.round for found in analysis.entropy.against or []), default=-1)
+    """Every attention map: the other model's, then the rounds of this one that have one."""
+    mine, theirs = (
+        sorted({found.round for found in side or []}) for side in (analysis.entropy.model, analysis.entropy.against)
+    )
     named = names.against
-    others = [AttentionMap(named if n_theirs == 1 else f"{named}, round {m}", True, m) for m in range(n_theirs)]
-    return others + [AttentionMap(f"round {m}", False, m) for m in range(max(analysis.rounds))]
+    others = [AttentionMap(named if len(theirs) == 1 else f"{named}, round {m}", True, m) for m in theirs]
+    return others + [AttentionMap(f"round {m}", False, m) for m in mine]
 
 
 def layer_ticks(analysis: Analysis) -> dict[float, str]:

@@ -61,7 +61,7 @@ document.addEventListener("pointerover", event => {
     return t => Array.from({ length: t + 1 }, (_, s) => view.getUint16(2 * (t * (t + 1) / 2 + s), true) / 65535);
   };
   for (const side of [model, against])
-    if (side) for (const layer of side.layers) for (const round of layer) round.row = unpack(round.attention);
+    if (side) for (const layer of side.layers) for (const round of layer) round.row = round.attention && unpack(round.attention);
   const visible = text => text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ /, "␣") || "∅";
   const make = (tag, options = {}, ...children) => {
     const element = document.createElement(tag);
@@ -77,10 +77,10 @@ document.addEventListener("pointerover", event => {
   ]);
 
   const choose = root.querySelector("select");
-  maps.forEach((kinds, layer) => kinds.forEach((kind, i) =>
+  maps.forEach((kinds, layer) => kinds.forEach((kind, i) => kind.round.row &&
     choose.append(make("option", { value: `${layer},${i}`, textContent: `layer ${layer}, ${kind.name}` }))));
   const shadeBy = Math.min(1, maps.length - 1);
-  choose.value = `${shadeBy},${maps[shadeBy].length - 1}`;
+  choose.value = `${shadeBy},${maps[shadeBy].findLastIndex(kind => kind.round.row)}`;
 
   const text = root.querySelector(".text");
   const buttons = tokens.map((token, i) => {
@@ -138,6 +138,10 @@ document.addEventListener("pointerover", event => {
         `${name}: gate ${round.gate[t].toFixed(3)}, residual norm ${round.residual[t].toFixed(2)}`).join("; ");
       rows.push(make("div", { className: "layer" }, `Layer ${layer}`, make("span", { className: "soft" }, told ? ` ${told}` : "")));
       kinds.forEach((kind, i) => {
+        if (!kind.round.row) {
+          rows.push(make("span", {}, kind.name), make("span", { className: "soft" }, "no attention map"), make("span", {}));
+          return;
+        }
         const weights = kind.round.row(t);
         const first = weights.map((w, s) => [w, s]).sort((a, b) => b[0] - a[0]).slice(0, 3);
         const most = first.map(([w, s]) => `${visible(tokens[s])} ${(100 * w).toFixed(0)} %`).join(", ");

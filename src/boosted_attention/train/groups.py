@@ -1,7 +1,7 @@
 """Groups of a model's parameters that optimizers treat differently, as the model's own modules tell them.
 
     matrix       weight with two dimensions inside a block: projections of attention and feed-forward network, adapters
-    gate         parameter of a gate between rounds, which is no matrix whatever its shape
+    gate         parameter of a gate between rounds, or of a residual rule, which is no matrix whatever its shape
     correction   parameter of a round from 1 on
 
 All others are embeddings, the vocabulary projection, norms, biases, and vectors and scalars of learners.
@@ -33,7 +33,7 @@ class TrainedParameter:
 
     value: nn.Parameter  # Parameter itself.
     is_matrix: bool = False  # Whether it is a hidden matrix, or several in one.
-    is_gate: bool = False  # Whether it belongs to a gate between rounds.
+    is_gate: bool = False  # Whether it belongs to a gate between rounds, or to a residual rule.
     is_correction: bool = False  # Whether it belongs to a round from 1 on.
     divide: Division = undivided  # Division of a tensor of its shape into matrices, as ``PacksMatrices`` says.
 
@@ -45,7 +45,7 @@ def trained_parameters(model: CausalModel) -> dict[str, TrainedParameter]:
         model: the model; frozen parameters are left out, tensors without storage will do.
     """
     layers = traced_layers(model).values()
-    gates = members([gate for layer in layers for gate in layer.gates])
+    gates = members([part for layer in layers for part in (*layer.gates, *layer.residuals)])
     corrections = members([learner for layer in layers for learner in list(layer.rounds)[1:]])
     blocks = members(model.blocks())
     divisions = {

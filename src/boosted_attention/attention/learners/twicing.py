@@ -13,9 +13,8 @@ Tukey, "Exploratory Data Analysis", 1977.
 from torch import Tensor
 
 from boosted_attention.attention.catalog import register_layer
-from boosted_attention.attention.kernels import repeat_heads
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, register_learner
+from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, own_values, register_learner
 
 
 @register_learner("twicing")
@@ -32,8 +31,8 @@ class TwicingLearner(SoftmaxLearner):
     def attend(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, call: RoundCall) -> Tensor:
         smooth = call.map(q, k, self.scale)
         y = smooth(v)  # (B, H, T, dh): A V
-        own = v[:, :, v.shape[2] - q.shape[2] :]  # values at the query positions
-        u = call.remember("u", repeat_heads(own, self.n_heads) - y)  # (B, H, S, dh): V - A V, one per query head
+        own = own_values(v, q.shape[2], self.n_heads)
+        u = call.remember("u", own - y)  # (B, H, S, dh): V - A V, one per query head
         return merge_heads(y + smooth(u))
 
 

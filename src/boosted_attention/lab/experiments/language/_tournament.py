@@ -35,7 +35,7 @@ FORMS: dict[str, Arm] = {
     "value-basis, one layer": {"attention": "value-basis", **ONE_LAYER},
     "Parallax": {"attention": "parallax"},
     "low-rank correction": {"attention": "boosted-low-rank"},
-    "normalised residual": {"attention": "boosted", "attention_options": {"residual": "normalised"}},
+    "normalised residual": {"attention": "boosted-normalised"},
     "shared K/V, headwise gate": SHARED_HEADWISE,
     "shared K/V, headwise gate, one layer": {**SHARED_HEADWISE, **ONE_LAYER},
 }
