@@ -19,6 +19,7 @@ from boosted_attention.attention.learner import (
     KeyValue,
     RoundCall,
     SoftmaxLearner,
+    ValueChange,
     learner_class,
     own_options,
     resolve,
@@ -101,6 +102,14 @@ class AttentionLayer(Traced):
                 f"{names[0]!r} in round 0; use kv_source='residual' or 'input'",
             )
 
+    @property
+    def value_layout(self) -> tuple[int, int]:
+        """Number and width of round 0's value heads."""
+        learner = self.rounds[0]
+        assert isinstance(learner, SoftmaxLearner)
+        _, width, of_head = learner.kv_layout
+        return width // of_head, of_head
+
     def reset_parameters(self) -> None:
         """Draw all weights anew, in the order of construction: the same seed gives the same weights."""
         for learner in self.rounds:
@@ -130,6 +139,7 @@ class AttentionLayer(Traced):
         positions: Tensor | Angles | None = None,
         cache: KVCache | LayerCache | None = None,
         trace: LayerTrace | None = None,
+        change_values: ValueChange | None = None,
     ) -> Tensor:
         """Run the rounds and project the result.
 
@@ -145,6 +155,7 @@ class AttentionLayer(Traced):
                 Layers of one model may share what ``rotary_angles`` made of them.
             cache: a KVCache (its slots for ``layer_index`` are used) or a LayerCache, extended by this call.
             trace: filled with what every round did.
+            change_values: function applied to round 0's new values (B, H_kv, T, dv) before they are cached and read.
 
         Returns:
             (B, T, d_model); with ``out_proj=False`` the last estimate F itself.
@@ -177,7 +188,8 @@ class AttentionLayer(Traced):
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal shared_kv
             round_trace = None if trace is None else trace.rounds[active.index(m)]
-            call = RoundCall(m, kernel, mask_form, dropout, angles, layer_cache, round_trace)
+            change = change_values if m == 0 else None
+            call = RoundCall(m, kernel, mask_form, dropout, angles, layer_cache, round_trace, change)
             kv = None if self.config.reads_own_kv(m) else shared_kv
             reads = source or ((x, x) if self.config.kv_source == "input" else (z, z))
             estimate, kv = self.rounds[m](z, kv, reads, call)

@@ -30,6 +30,7 @@ from boosted_attention.documentation import Option, argument_texts, documented
 from boosted_attention.validation import nearest, require, require_choice
 
 KeyValue = tuple[Tensor, Tensor]
+ValueChange = Callable[[Tensor], Tensor]  # (B, H_kv, T, dv) -> (B, H_kv, T, dv)
 
 LEARNED_SCALE_START = 2.0  # inverse temperature at which the paper's retrieval task starts
 
@@ -46,6 +47,7 @@ class RoundCall:
     angles: Angles | None = None  # Angles of the positions, with rotary embedding only.
     cache: LayerCache | None = None  # Cache of the layer's past keys and values; None without one.
     trace: RoundTrace | None = None  # Trace that the round writes into; None without one.
+    change_values: ValueChange | None = None  # Function applied to new values before they are cached and read.
 
     def map(self, q: Tensor, k: Tensor, scale: float) -> Map:
         """Return v -> softmax(scale q k^T + mask) v, (B, H, T, dv), with this call's kernel, mask and dropout."""
@@ -163,6 +165,7 @@ class SoftmaxLearner(nn.Module):
         """
         if kv is None:
             q, k, v = self.project(z, *source, call.angles)
+            v = v if call.change_values is None else call.change_values(v)
             kv = call.remember("k", k), call.remember("v", v)
         else:
             q = self.project_query(z, call.angles)

@@ -19,6 +19,7 @@ from boosted_attention.model.generation import Sampling, generate
 from boosted_attention.model.loss import chunked_loss, token_losses
 from boosted_attention.model.start import construction, draw_weights, fresh_seed
 from boosted_attention.model.tokens import require_tokens
+from boosted_attention.model.value_residual import FirstValues
 from boosted_attention.validation import InputError, require, require_choice
 
 
@@ -74,15 +75,23 @@ class LanguageModel(nn.Module):
         padding = None if attention_mask is None else padding_mask(attention_mask)  # (B, 1, 1, S)
         (batch, length), heads = ids.shape, self.config.n_heads
         mask = build_mask(padding, True, batch, heads, length, past + length, ids.device)  # once for all layers
-        call: dict[str, Any] = {"cache": cache, "mask": mask}
+        call: dict[str, Any] = {"mask": mask}
         if self.positions is not None:
             h = h + self.positions(positions)
         else:
             call["positions"] = self._angles(positions, h.dtype)
         h = self.dropout(h)
-        for layer in self.layers:
-            h = layer(h, **call)
+        for repeat in range(self.config.n_repeats):
+            h = self._apply_blocks(h, repeat, cache, call)
         return self.norm(h)
+
+    def _apply_blocks(self, h: Tensor, repeat: int, cache: KVCache | None, call: dict[str, Any]) -> Tensor:
+        """Return the stream behind all blocks, (B, T, D) -> (B, T, D); a repeat has slots of its own in the cache."""
+        first_values = FirstValues() if self.config.value_residual else None
+        for i, block in enumerate(self.layers, start=repeat * self.config.n_layers):
+            slots = None if cache is None else cache.layer(i)
+            h = block(h, first_values=first_values, cache=slots, **call)
+        return h
 
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> Angles | Tensor:
         """Return the angles of the positions where the heads of all layers are alike, else the positions."""
