@@ -24,6 +24,8 @@ NORMS = ("pre", "post")
 NORM_KINDS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "rotary")
 INITS = ("normal", "scaled", "zero")
+HALTING = ("none", "act", "ponder")
+CHOICES = {"norm": NORMS, "norm_kind": NORM_KINDS, "positions": POSITIONS, "init": INITS, "halting": HALTING}
 SET_BY_MODEL = (
     "d_model",
     "n_heads",
@@ -80,6 +82,13 @@ class LanguageModelConfig:
     """First layer's values mixed into those of every later layer, with learned weights."""
     n_repeats: int = 1
     """Times that the blocks are applied one after another, with the same weights; traces show the last time."""
+    halting: str = "none"
+    """Halting over repeats: none (all tokens take all), act (each token decides, and predicts from the mean of its
+    states) or ponder (PonderNet: a distribution over the states)."""
+    ponder_cost: float = 0.01
+    """Weight in the training loss of what halting costs: act's tau, also for layers that halt, and ponder's beta."""
+    ponder_prior: float = 0.2
+    """Probability to stop at each repeat in the geometric prior of halting=ponder."""
     tie_weights: bool = True
     """Token embedding also as the vocabulary projection."""
     init: str = "normal"
@@ -91,7 +100,7 @@ class LanguageModelConfig:
             value = getattr(self, option)
             optional = option == "n_kv_heads" and value is None
             require(optional or is_count(value), f"{option}={value!r} must be an integer of at least 1")
-        for option, allowed in (("norm", NORMS), ("norm_kind", NORM_KINDS), ("positions", POSITIONS), ("init", INITS)):
+        for option, allowed in CHOICES.items():
             require_choice(option, getattr(self, option), allowed)
         find_entry(self.attention)
         d, h = self.d_model, self.n_heads
@@ -101,12 +110,27 @@ class LanguageModelConfig:
             f"ffn_multiple={self.ffn_multiple!r} must be a positive number",
         )
         require(is_number(self.dropout) and 0.0 <= self.dropout < 1.0, f"dropout={self.dropout!r} must lie in [0, 1)")
+        self._check_halting()
         for option in SET_BY_MODEL:
             require(option not in self.attention_options, f"attention_options: {option} is set by the model")
         if not isinstance(self.boosted_layers, str):
             object.__setattr__(self, "boosted_layers", tuple(self.boosted_layers))
         self.attention_layers()
         check_attention(self)
+
+    def _check_halting(self) -> None:
+        require(
+            self.halting == "none" or self.n_repeats > 1,
+            f"halting={self.halting!r} needs n_repeats=2 or more, got n_repeats={self.n_repeats}",
+        )
+        require(
+            is_number(self.ponder_cost) and self.ponder_cost >= 0,
+            f"ponder_cost={self.ponder_cost!r} must be a number of at least 0",
+        )
+        require(
+            is_number(self.ponder_prior) and 0 < self.ponder_prior < 1,
+            f"ponder_prior={self.ponder_prior!r} must lie between 0 and 1",
+        )
 
     def attention_layers(self) -> frozenset[int]:
         """Return the indices of the layers that get ``attention``."""
