@@ -1,13 +1,16 @@
 """Halting over repeats: adaptive computation time and PonderNet, beside plain loops and finite differences."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
-from boosted_attention import LanguageModelConfig
+from boosted_attention import KVCache, LanguageModelConfig, capture
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.model.pondernet import divergence, log_halting
+from boosted_attention.train.memory import estimate_memory
 from tests.model.depth import SMALL, Weights, assert_causal_and_cached, assert_like_oracle, counted_flops, small, tokens
 
 MOST = 4
@@ -216,7 +219,7 @@ def test_every_tensor_moves_in_training(kind):
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of dynamo's, which hides it only where it is no error
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_compiled_loss_is_the_same(kind):
-    model, ids = halting(kind).train(), tokens()
+    model, ids = small(halting=kind, n_layers=1, n_repeats=2).train(), tokens()
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(model.loss, backend="eager")(ids, ids), model.loss(ids, ids))
 
@@ -235,3 +238,56 @@ def test_refused_in_one_line(options, message):
     with pytest.raises(ValueError, match=message) as caught:
         LanguageModelConfig(**{**SMALL, **options})
     assert "\n" not in str(caught.value)
+
+
+# Halting inside layers
+
+
+def halting_layers(attention: str = "boosted-shared", **options):
+    model = small(attention, attention_options={"halting": True, "n_rounds": 3}, **options)
+    with torch.no_grad():
+        for block in model.layers:
+            block.attention.halting.weight.normal_(std=4.0)
+            block.attention.halting.bias.fill_(0.3)
+    return model
+
+
+@pytest.mark.parametrize("attention", ["boosted-shared", "boosted-input"])
+def test_models_whose_layers_halt_are_causal_and_exact_with_a_cache(attention):
+    """In traces, where all tokens stay in the loop, bit for bit."""
+    model = halting_layers(attention, positions="rotary", n_repeats=2)
+    ids = tokens()
+    with capture(model) as traces:
+        assert_causal_and_cached(model)
+        model(ids)
+    assert all(1 < trace.mean_rounds < 3 for trace in traces.values())
+    full, cache = model(ids), KVCache()
+    pieces = [model(piece, cache=cache) for piece in ids.split([5, 1, 1, 4, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), full, rtol=0, atol=1e-10)
+    assert torch.equal(model.generate(ids[:, :4], 14), model.generate(ids[:, :4], 14, use_cache=False))
+
+
+def test_the_training_loss_adds_the_ponder_cost_of_every_layer_and_repeat():
+    model, ids = halting_layers(n_repeats=2, ponder_cost=0.3), tokens()
+    entropy = model.loss(ids, ids)
+    cost = thought(model, ids).cost
+    assert bool((cost > 4).all())  # two layers, twice
+    assert bool((cost <= 4 * (3 + 1)).all())
+    model.train()
+    torch.testing.assert_close(model.loss(ids, ids), entropy + 0.3 * cost.mean())
+    gradients = torch.autograd.grad(model.loss(ids, ids), list(model.parameters()))
+    for block in model.layers:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    again = torch.autograd.grad(model.loss(ids, ids), list(model.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(gradients, again, strict=True))
+
+
+def test_layers_that_halt_count_as_if_they_took_every_round():
+    options = {"attention": "boosted-shared", "attention_options": {"halting": True, "n_rounds": 3}}
+    config = LanguageModelConfig(**SMALL, **options)
+    assert config.flops() == counted_flops(config)
+    assert estimate_memory(config).training > 0
+    with pytest.raises(
+        ValueError, match=r"halting='act' with attention_options halting=True: tokens stop over repeats"
+    ):
+        LanguageModelConfig(**SMALL, **options, halting="act", n_repeats=2)

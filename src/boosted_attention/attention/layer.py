@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Concatenate, ParamSpec
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.cache import KVCache, LayerCache
 from boosted_attention.attention.gates import GATES
+from boosted_attention.attention.halting import HaltingUnit, RoundHalting, Tokens
 from boosted_attention.attention.kernels import choose_kernel
 from boosted_attention.attention.learner import (
     LEARNERS,
@@ -29,6 +31,7 @@ from boosted_attention.attention.options import LAYER_DEFAULTS, LayerOptions, la
 from boosted_attention.attention.residuals import RESIDUALS
 from boosted_attention.attention.rotary import Angles, rotary_angles
 from boosted_attention.attention.trace import LayerTrace, Traced
+from boosted_attention.compat import has_values, inside_transform
 from boosted_attention.documentation import Option, with_arguments
 from boosted_attention.validation import InputError, require
 
@@ -82,6 +85,7 @@ class AttentionLayer(Traced):
         self.gates = nn.ModuleList(
             [gate(config.d_estimate, bias=config.bias, **config.factory) for _ in range(config.n_rounds - 1)]
         )
+        self.halting = HaltingUnit(config.d_estimate, **config.factory) if config.halting else None
         self.out_proj = None
         if config.out_proj and config.space == "heads":
             self.out_proj = nn.Linear(config.d_inner, config.d_model, bias=config.bias, **config.factory)
@@ -101,6 +105,11 @@ class AttentionLayer(Traced):
                 f"kv_source='shared' with learner={names}: {names[m]!r} in round {m} lays values out otherwise than "
                 f"{names[0]!r} in round 0; use kv_source='residual' or 'input'",
             )
+            require(
+                not self.config.halting or m == 0 or not learner.needs_square_map,
+                f"halting=True with learner={names[m]!r} in round {m}: it needs queries and keys to be the same "
+                "positions, and tokens that have stopped have no queries",
+            )
 
     @property
     def value_layout(self) -> tuple[int, int]:
@@ -117,8 +126,9 @@ class AttentionLayer(Traced):
             learner.reset_parameters()
         for gate in self.gates:
             gate.reset_parameters()  # type: ignore[operator]  # nn.ModuleList forgets the type
-        if self.out_proj is not None:
-            self.out_proj.reset_parameters()
+        for module in (self.halting, self.out_proj):
+            if module is not None:
+                module.reset_parameters()
         self.silence_corrections()
 
     def silence_corrections(self) -> None:
@@ -140,6 +150,7 @@ class AttentionLayer(Traced):
         cache: KVCache | LayerCache | None = None,
         trace: LayerTrace | None = None,
         change_values: ValueChange | None = None,
+        ponder: list[Tensor] | None = None,
     ) -> Tensor:
         """Run the rounds and project the result.
 
@@ -156,6 +167,7 @@ class AttentionLayer(Traced):
             cache: a KVCache (its slots for ``layer_index`` are used) or a LayerCache, extended by this call.
             trace: filled with what every round did.
             change_values: function applied to round 0's new values (B, H_kv, T, dv) before they are cached and read.
+            ponder: list to which a layer that halts appends its ponder cost N + R (B, T).
 
         Returns:
             (B, T, d_model); with ``out_proj=False`` the last estimate F itself.
@@ -184,6 +196,10 @@ class AttentionLayer(Traced):
         dropout = self.config.dropout if self.training else 0.0
         kernel = choose_kernel(self.kernel, tracing=trace is not None, dropout=dropout, mask=mask_form, device=x.device)
         shared_kv: KeyValue | None = None
+        halting = None
+        if self.halting is not None:
+            by_value = has_values(x) and not (torch.compiler.is_compiling() or inside_transform())
+            halting = RoundHalting(self.halting, x, gathers=by_value and trace is None and dropout == 0.0)
 
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal shared_kv
@@ -192,6 +208,8 @@ class AttentionLayer(Traced):
             call = RoundCall(m, kernel, mask_form, dropout, angles, layer_cache, round_trace, change)
             kv = None if self.config.reads_own_kv(m) else shared_kv
             reads = source or ((x, x) if self.config.kv_source == "input" else (z, z))
+            if halting is not None and halting.tokens is not None:
+                return self._learn_from_some(halting.tokens, z, kv, reads, call)
             estimate, kv = self.rounds[m](z, kv, reads, call)
             shared_kv = kv if m == 0 else shared_kv
             return estimate
@@ -199,10 +217,32 @@ class AttentionLayer(Traced):
         learners = [partial(learn, m) for m in active]
         gates = [self.gates[m - 1] for m in active[1:]]
         residual = RESIDUALS[self.config.residual]
-        estimate = boosting(x, learners, gates, residual, None if trace is None else trace.observe)
+        estimate = boosting(x, learners, gates, residual, None if trace is None else trace.observe, halting)
+        if halting is not None:
+            if ponder is not None:
+                ponder.append(halting.clock.ponder)
+            if trace is not None:
+                trace.note_halting(halting.clock.steps, halting.weights)
         if layer_cache is not None:
             layer_cache.advance(n_queries)
         return estimate if self.out_proj is None else self.out_proj(estimate)
+
+    def _learn_from_some(
+        self, tokens: Tokens, z: Tensor, kv: KeyValue | None, source: KeyValue, call: RoundCall
+    ) -> Tensor:
+        """Run a round for some tokens, (B', K, D) -> (B', K, D); all tokens' keys and values are there to be read."""
+        learner = self.rounds[call.index]
+        assert isinstance(learner, SoftmaxLearner)
+        if kv is None:
+            k, v = learner.project_key_value(*source, call.angles)
+            kv = call.remember("k", k), call.remember("v", v)
+        if z.numel() == 0:
+            return z.new_empty(*z.shape[:2], self.config.d_estimate)
+        if len(tokens.rows) < len(kv[0]):
+            kv = kv[0][tokens.rows], kv[1][tokens.rows]
+        mask = tokens.of_mask(call.mask, kv[0].shape[2])
+        angles = None if call.angles is None else Angles(*map(tokens.of_heads, call.angles))
+        return learner(z, kv, source, replace(call, mask=mask, angles=angles))[0]
 
     def _check_input(self, x: Tensor, memory: CrossMemory | None, is_causal: bool) -> tuple[KeyValue | None, int]:
         """Validate shapes; return the memory's (key, value), if there is one, and how many keys this call adds."""
@@ -254,6 +294,7 @@ class AttentionLayer(Traced):
         shown = f"d_model={c.d_model}, n_heads={c.n_heads}, n_rounds={c.n_rounds}, learner={c.learner!r}"
         if c.n_rounds > 1:
             shown += f", gate={c.gate!r}, kv_source={c.kv_source!r}, residual={c.residual!r}, space={c.space!r}"
+            shown += ", halting=True" if c.halting else ""
         return shown
 
 

@@ -182,13 +182,12 @@ class SoftmaxLearner(nn.Module):
         """Project q from z, k from ``key`` and v from ``value``, each split into heads (B, H, S, dh)."""
         if self.qkv is not None and key is z and value is z:
             q, k, v = self.qkv(z).split(self.split_sizes, dim=-1)
-            q = self._query_heads(q, angles)
-        else:
-            q = self.project_query(z, angles)
-            k, v = self._affine("k", key), self._affine("v", value)
-        k = split_heads(k, self.d_head)  # (B, H_kv, S, dh)
-        k = k if self.k_norm is None else self.k_norm(k)
-        return q, (k if angles is None else rotate(k, angles)), split_heads(v, self.heads_per_value * self.d_head)
+            return self._query_heads(q, angles), *self._key_value_heads(k, v, angles)
+        return self.project_query(z, angles), *self.project_key_value(key, value, angles)
+
+    def project_key_value(self, key: Tensor, value: Tensor, angles: Angles | None) -> KeyValue:
+        """Project k from ``key`` and v from ``value``, each split into heads (B, H_kv, S, dh)."""
+        return self._key_value_heads(self._affine("k", key), self._affine("v", value), angles)
 
     def project_query(self, z: Tensor, angles: Angles | None) -> Tensor:
         """Project and split the query, (B, T, D) -> (B, H, T, dh)."""
@@ -199,6 +198,11 @@ class SoftmaxLearner(nn.Module):
         q = q if self.q_norm is None else self.q_norm(q)
         q = q if self.log_beta is None else q * self.log_beta.exp().to(q.dtype)
         return q if angles is None else rotate(q, angles)
+
+    def _key_value_heads(self, k: Tensor, v: Tensor, angles: Angles | None) -> KeyValue:
+        k = split_heads(k, self.d_head)  # (B, H_kv, S, dh)
+        k = k if self.k_norm is None else self.k_norm(k)
+        return (k if angles is None else rotate(k, angles)), split_heads(v, self.heads_per_value * self.d_head)
 
     def scores_flops(self, n_keys: int) -> int:
         """Count multiplications and additions of one query's scores, q k^T."""

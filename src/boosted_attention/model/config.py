@@ -186,7 +186,10 @@ class LanguageModelConfig:
         return total if embeddings else total - in_embeddings
 
     def flops(self, length: int | None = None) -> int:
-        """Count forward FLOPs per token in sequences of ``length``, max_len by default; training takes thrice that."""
+        """Count forward FLOPs per token in sequences of ``length``, max_len by default; training takes thrice that.
+
+        Tokens that may halt inside layers are counted as if they took every round.
+        """
         _, _, linear, maps = shape_costs(self)
         head = 2 * self.vocab_size * self.d_model if self.tie_weights else 0  # an untied head is a linear layer
         return linear + head + sum(learner.map_flops(length or self.max_len) for learner in maps)
@@ -270,6 +273,11 @@ def check_attention(config: LanguageModelConfig) -> None:
             config.init != "zero" or not options.starts_silent,
             f"init='zero' with gate={options.gate!r} and correction_start={options.correction_start!r}: corrections "
             "and the projection behind them would both start at zero and hold each other up; use one of the two",
+        )
+        require(
+            config.halting == "none" or not options.halting,
+            f"halting={config.halting!r} with attention_options halting=True: tokens stop over repeats or inside "
+            "layers; use one of the two",
         )
     if config.value_residual:
         check_values(config, list(kinds.values()))

@@ -88,7 +88,9 @@ class LanguageModel(nn.Module):
             h = h + self.positions(positions)
         else:
             call["positions"] = self._angles(positions, h.dtype)
-        return self.repeats(self.dropout(h), partial(self._apply_blocks, cache, call))
+        call["ponder"] = ponder = []  # costs of layers that halt, each (B, T)
+        thought = self.repeats(self.dropout(h), partial(self._apply_blocks, cache, call))
+        return thought._replace(cost=torch.stack(ponder).sum(dim=0)) if ponder else thought
 
     def _apply_blocks(
         self, cache: KVCache | None, call: dict[str, Any], h: Tensor, repeat: int, running: Tensor | None

@@ -4,10 +4,10 @@
     p_n = lambda_n prod_{j<n} (1 - lambda_j)        the last step takes what is left
     loss = sum_n p_n L_n + beta KL(p || g)          g_n ~ lambda_p (1 - lambda_p)^(n-1), summing to one over all steps
 
-L_n is the loss of predicting from h_n. Outside of the training loss, predictions come from a token's likeliest step, the
-n with the largest p_n: a function of the tokens so far, and so the same with a cache and without. A sampled step, as in
-the paper, would be another one in each pass; the mean of the steps' predictions would be as exact, at the price of
-n_repeats vocabulary projections per token. b starts where lambda is lambda_p.
+L_n is the loss of predicting from h_n. Outside of the training loss, predictions come from a token's likeliest step,
+the n with the largest p_n: a function of the tokens so far, and so the same with a cache and without. A sampled step,
+as in the paper, would be another one in each pass; the mean of the steps' predictions would be as exact, at the price
+of n_repeats vocabulary projections per token. b starts where lambda is lambda_p.
 
 Reference: Banino et al., "PonderNet: Learning to Ponder", 2021, https://arxiv.org/abs/2107.05407
 """
