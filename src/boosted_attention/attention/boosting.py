@@ -19,6 +19,18 @@ Gate = Callable[[Tensor, Tensor], Tensor]
 ResidualRule = Callable[[Tensor, Tensor], Tensor]
 
 
+class Halting(Protocol):
+    """A rule by which tokens leave the loop."""
+
+    def go_on(self, x: Tensor, estimate: Tensor) -> tuple[Tensor, Tensor]:
+        """Return input and estimate of the tokens that take another round, (B', T', D) each."""
+        ...
+
+    def finish(self, estimate: Tensor) -> Tensor:
+        """Return what the loop gives, (B, T, D), after the last round of the tokens that were left."""
+        ...
+
+
 class RoundObserver(Protocol):
     """A function called once per round with what the round looked at and what it did; round 0 has no gate."""
 
@@ -33,6 +45,7 @@ def boosting(
     gates: Iterable[Gate],
     residuals: Iterable[ResidualRule],
     observe: RoundObserver | None = None,
+    halting: Halting | None = None,
 ) -> Tensor:
     """Run one learner per round, each on what is still missing, each added through its gate.
 
@@ -42,18 +55,21 @@ def boosting(
         gates: one function (F, c) -> g per correction, g of shape (B, T, D), (B, T, 1), (D,) or ().
         residuals: one function (x, F) -> r per correction, what it looks at.
         observe: called after every round.
+        halting: rule by which tokens leave the loop before its end; None keeps all of them.
 
     Returns:
-        The last estimate F_{M-1} (B, T, D).
+        The last estimate F_{M-1} (B, T, D), or what ``halting`` makes of the estimates.
     """
     estimate = learners[0](x)  # (B, T, D)
     if observe is not None:
         observe(0, residual=x, correction=estimate, gate=None, estimate=estimate)
     for m, (learner, gate, residual) in enumerate(zip(learners[1:], gates, residuals, strict=True), start=1):
+        if halting is not None:
+            x, estimate = halting.go_on(x, estimate)
         r = residual(x, estimate)  # (B, T, D)
         c = learner(r)  # (B, T, D)
         g = gate(estimate, c)  # (B, T, D), (B, T, 1), (D,) or ()
         estimate = estimate + g * c
         if observe is not None:
             observe(m, residual=r, correction=c, gate=g, estimate=estimate)
-    return estimate
+    return estimate if halting is None else halting.finish(estimate)

@@ -122,7 +122,8 @@ def describe(t: Tensor) -> str:
 class KVCache:
     """Keys and values of a whole model: ``layer(x, is_causal=True, cache=cache)`` uses ``cache.layer(layer_index)``.
 
-    Layers that share a cache need a ``layer_index`` each; one layer used twice in a model needs two caches.
+    Layers that share a cache need a ``layer_index`` each; a layer that is used twice is given a ``cache.layer(i)`` for
+    each use.
 
     Args:
         max_len: number of positions to preallocate; None grows as needed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Concatenate, ParamSpec
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.cache import KVCache, LayerCache
 from boosted_attention.attention.gates import GATES
+from boosted_attention.attention.halting import HaltingUnit, RoundHalting, Tokens
 from boosted_attention.attention.kernels import choose_kernel
 from boosted_attention.attention.learner import (
     LEARNERS,
@@ -20,6 +22,8 @@ from boosted_attention.attention.learner import (
     Learner,
     Projected,
     RoundCall,
+    SoftmaxLearner,
+    ValueChange,
     learner_class,
     own_options,
     resolve,
@@ -29,6 +33,7 @@ from boosted_attention.attention.options import LAYER_DEFAULTS, ZERO_GATES, Laye
 from boosted_attention.attention.residuals import RESIDUALS
 from boosted_attention.attention.rotary import Angles, rotary_angles
 from boosted_attention.attention.trace import LayerTrace, Traced
+from boosted_attention.compat import has_values, inside_transform
 from boosted_attention.documentation import Option, with_arguments
 from boosted_attention.validation import InputError, require
 
@@ -87,6 +92,7 @@ class AttentionLayer(Traced):
         self.residuals = nn.ModuleList(
             [RESIDUALS[name](config.d_estimate, **config.factory) for name in config.residuals]
         )
+        self.halting = HaltingUnit(config.d_estimate, **config.factory) if config.halting else None
         self.out_proj = None
         if config.out_proj and config.space == "heads":
             self.out_proj = nn.Linear(config.d_inner, config.d_model, bias=config.bias, **config.factory)
@@ -135,13 +141,25 @@ class AttentionLayer(Traced):
                 f"kv_source='shared' with learner={names}: {names[m]!r} in round {m} lays heads out otherwise than "
                 f"{names[0]!r} in round 0; use kv_source='residual' or 'input'",
             )
+            require(
+                not self.config.halting or m == 0 or not learner.needs_square_map,
+                f"halting=True with learner={names[m]!r} in round {m}: it needs queries and keys to be the same "
+                "positions, and tokens that have stopped have no queries",
+            )
+
+    @property
+    def value_layout(self) -> tuple[int, int]:
+        """Number and width of round 0's value heads."""
+        learner = self.rounds[0]
+        assert isinstance(learner, SoftmaxLearner)
+        _, width, of_head = learner.kv_layout
+        return width // of_head, of_head
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, in the order of construction: the same seed gives the same weights."""
-        for part in (*self.rounds, *self.gates, *self.residuals):
-            part.reset_parameters()  # type: ignore[operator]  # nn.ModuleList forgets the type
-        if self.out_proj is not None:
-            self.out_proj.reset_parameters()
+        for part in (*self.rounds, *self.gates, *self.residuals, self.halting, self.out_proj):
+            if part is not None:
+                part.reset_parameters()  # type: ignore[operator]  # nn.ModuleList forgets the type
         self.silence_corrections()
 
     def silence_corrections(self) -> None:
@@ -172,6 +190,8 @@ class AttentionLayer(Traced):
         positions: Tensor | Mapping[int, Angles] | None = None,
         cache: KVCache | LayerCache | None = None,
         trace: LayerTrace | None = None,
+        change_values: ValueChange | None = None,
+        ponder: list[Tensor] | None = None,
     ) -> Tensor:
         """Run the rounds and project the result.
 
@@ -187,6 +207,8 @@ class AttentionLayer(Traced):
                 Layers of one model may share what ``rotary_angles`` made of them, by the width of a head.
             cache: a KVCache (its slots for ``layer_index`` are used) or a LayerCache, extended by this call.
             trace: filled with what every round did.
+            change_values: function applied to round 0's new values (B, H_kv, T, dv) before they are cached and read.
+            ponder: list to which a layer that halts appends its ponder cost N + R (B, T).
 
         Returns:
             (B, T, d_model); with ``out_proj=False`` the last estimate F itself.
@@ -215,6 +237,12 @@ class AttentionLayer(Traced):
         dropout = self.config.dropout if self.training else 0.0
         rounds: list[Any] = list(self.rounds)  # which costs less than one index into a ModuleList
         first: Projected | None = None
+        halting = None
+        if self.halting is not None:
+            by_value = has_values(x) and not (torch.compiler.is_compiling() or inside_transform())
+            by_token = not any(rounds[m].needs_square_map for m in active[1:])  # rounds that read no other token's work
+            gathers = by_value and by_token and trace is None and dropout == 0.0
+            halting = RoundHalting(self.halting, x, gathers=gathers)
 
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal first
@@ -228,9 +256,13 @@ class AttentionLayer(Traced):
             )
             round_trace = None if trace is None else trace.rounds[active.index(m)]
             turned = None if angles is None else angles[rounds[m].d_head]
-            call = RoundCall(m, x, kernel, mask_form, dropout, turned, layer_cache, round_trace)
+            change = change_values if m == 0 else None
+            call = RoundCall(m, x, kernel, mask_form, dropout, turned, layer_cache, round_trace, change)
             shared = None if self.config.reads_own_kv(m) else first
             reads = source or ((x, x) if self.config.kv_source == "input" else (z, z))
+            if halting is not None and halting.tokens is not None:
+                assert first is not None
+                return self._learn_from_some(halting.tokens, z, first, reads, call)
             estimate, projected = rounds[m](z, shared, reads, call)
             first = projected if m == 0 else first
             return estimate
@@ -239,10 +271,33 @@ class AttentionLayer(Traced):
         gates, residuals = (
             [one for m, one in enumerate(part, start=1) if m in active] for part in (self.gates, self.residuals)
         )
-        estimate = boosting(x, learners, gates, residuals, None if trace is None else trace.observe)
+        estimate = boosting(x, learners, gates, residuals, None if trace is None else trace.observe, halting)
+        if halting is not None:
+            if ponder is not None:
+                ponder.append(halting.clock.ponder)
+            if trace is not None:
+                trace.note_halting(halting.clock.steps, halting.weights)
         if layer_cache is not None:
             layer_cache.advance(n_queries)
         return estimate if self.out_proj is None else self.out_proj(estimate)
+
+    def _learn_from_some(
+        self, tokens: Tokens, z: Tensor, first: Projected, source: KeyValue, call: RoundCall
+    ) -> Tensor:
+        """Run a round for some tokens, (B', K, D) -> (B', K, D); all tokens' keys and values are there to be read."""
+        learner = self.rounds[call.index]
+        assert isinstance(learner, SoftmaxLearner)
+        k, v = first.k, first.v
+        if self.config.reads_own_kv(call.index):
+            k, v = learner.project_key_value(*source, call)
+            k, v = call.remember("k", k), call.remember("v", v)
+        if z.numel() == 0:
+            return z.new_empty(*z.shape[:2], self.config.d_estimate)
+        if len(tokens.rows) < len(k):
+            k, v = k[tokens.rows], v[tokens.rows]
+        mask = tokens.of_mask(call.mask, k.shape[2])
+        angles = None if call.angles is None else Angles(*map(tokens.of_heads, call.angles))
+        return learner(z, first._replace(k=k, v=v), source, replace(call, mask=mask, angles=angles))[0]
 
     def _check_input(self, x: Tensor, memory: CrossMemory | None, is_causal: bool) -> tuple[KeyValue | None, int]:
         """Validate shapes; return the memory's (key, value), if there is one, and how many keys this call adds."""
@@ -307,6 +362,7 @@ class AttentionLayer(Traced):
         shown = f"d_model={c.d_model}, n_heads={c.n_heads}, n_rounds={c.n_rounds}, learner={c.learner!r}"
         if c.n_rounds > 1:
             shown += f", gate={c.gate!r}, kv_source={c.kv_source!r}, residual={c.residual!r}, space={c.space!r}"
+            shown += ", halting=True" if c.halting else ""
         return shown
 
 

@@ -31,6 +31,7 @@ from boosted_attention.documentation import Option, argument_texts, documented
 from boosted_attention.validation import nearest, require, require_choice
 
 KeyValue = tuple[Tensor, Tensor]
+ValueChange = Callable[[Tensor], Tensor]  # (B, H_kv, T, dv) -> (B, H_kv, T, dv)
 
 
 class Projected(NamedTuple):
@@ -57,6 +58,7 @@ class RoundCall:
     angles: Angles | None = None  # Angles of the positions, with rotary embedding only.
     cache: LayerCache | None = None  # Cache of the layer's past keys and values; None without one.
     trace: RoundTrace | None = None  # Trace that the round writes into; None without one.
+    change_values: ValueChange | None = None  # Function applied to new values before they are cached and read.
 
     def map(self, q: Tensor, k: Tensor, scale: float) -> Map:
         """Return v -> softmax(scale q k^T + mask) v, (B, H, T, dv), with this call's kernel, mask and dropout."""
@@ -270,6 +272,7 @@ class SoftmaxLearner(Learner):
         """Project, attend, and in output space project again; arguments as in ``Learner.forward``."""
         if shared is None:
             q, k, v = self.project(z, *source, call)
+            v = v if call.change_values is None else call.change_values(v)
             k, v = call.remember("k", k), call.remember("v", v)
         else:
             q, k, v = self.asked(z, shared, call), shared.k, shared.v
@@ -290,14 +293,12 @@ class SoftmaxLearner(Learner):
         """Project q from z, k from ``key`` and v from ``value``, each split into heads (B, H, S, dh)."""
         if self.qkv is not None and key is z and value is z:
             q, k, v = self.qkv(z).split(self.split_sizes, dim=-1)
-            q = self._query_heads(q, call.angles)
-        else:
-            q = self.project_query(z, call.angles)
-            k, v = self._affine("k", key), self._affine("v", value)
-        k = split_heads(k, self.d_head)  # (B, H_kv, S, dh)
-        k = self.mixed_keys(k if self.k_norm is None else self.k_norm(k), call)
-        k = k if call.angles is None else rotate(k, call.angles)
-        return q, k, split_heads(v, self.heads_per_value * self.d_head)
+            return self._query_heads(q, call.angles), *self._key_value_heads(k, v, call)
+        return self.project_query(z, call.angles), *self.project_key_value(key, value, call)
+
+    def project_key_value(self, key: Tensor, value: Tensor, call: RoundCall) -> KeyValue:
+        """Project k from ``key`` and v from ``value``, each split into heads (B, H_kv, S, dh)."""
+        return self._key_value_heads(self._affine("k", key), self._affine("v", value), call)
 
     def mixed_keys(self, k: Tensor, call: RoundCall) -> Tensor:
         """Return the keys (B, H_kv, T, dh) as they are turned and cached; a learner may mix them over positions."""
@@ -312,6 +313,12 @@ class SoftmaxLearner(Learner):
         q = q if self.q_norm is None else self.q_norm(q)
         q = q if self.log_beta is None else q * self.log_beta.exp().to(q.dtype)
         return q if angles is None else rotate(q, angles)
+
+    def _key_value_heads(self, k: Tensor, v: Tensor, call: RoundCall) -> KeyValue:
+        k = split_heads(k, self.d_head)  # (B, H_kv, S, dh)
+        k = self.mixed_keys(k if self.k_norm is None else self.k_norm(k), call)
+        k = k if call.angles is None else rotate(k, call.angles)
+        return k, split_heads(v, self.heads_per_value * self.d_head)
 
     def scores_flops(self, n_keys: int) -> int:
         """Count multiplications and additions of one query's scores, q k^T."""

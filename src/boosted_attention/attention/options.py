@@ -64,6 +64,9 @@ class LayerOptions:
     space: str = "heads"
     """Where F lives: heads (before the one output projection; n_heads * head_dim must be d_model) or output (every
     round has an output projection of its own; any head_dim)."""
+    halting: bool = False
+    """Rounds that each token takes as many of as it decides (adaptive computation time); needs kv_source=shared or
+    input, so that no token's output depends on when others stop."""
     correction_start: str = "drawn"
     """Start of the corrections: drawn (as every other weight) or silent (a correction adds exactly zero until training
     moves it: its values start at zero; in output space its output projection; with a tanh gate the gate)."""
@@ -112,6 +115,7 @@ class LayerOptions:
         self._check_learners()
         self._check_heads()
         self._check_start()
+        self._check_halting()
         require(
             self.rope_theta is None or (is_number(self.rope_theta) and self.rope_theta > 0 and self.d_head % 2 == 0),
             f"rope_theta={self.rope_theta!r} needs a positive base and an even head_dim, got head_dim={self.d_head}",
@@ -201,6 +205,16 @@ class LayerOptions:
             for m in range(1, self.n_rounds):
                 if self.learners[m] == "softmax":  # the layer asks the others, which may start at zero by themselves
                     self.require_silent_part(m)
+
+    def _check_halting(self) -> None:
+        require(isinstance(self.halting, bool), f"halting={self.halting!r} must be True or False")
+        if self.halting:
+            require(self.n_rounds > 1, f"halting=True with n_rounds={self.n_rounds}: there is no round to leave out")
+            require(
+                self.kv_source != "residual",
+                "halting=True with kv_source='residual': a token that has stopped has no residual for others to read; "
+                "use kv_source='shared' or 'input'",
+            )
 
     def require_silent_part(self, m: int) -> None:
         """Raise InputError if nothing in round m can start at zero."""

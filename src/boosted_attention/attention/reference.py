@@ -414,7 +414,7 @@ def one_sequence(
     config: Any, weights: Weights, x: Tensor, memory: tuple[Tensor, Tensor] | None, options: dict[str, Any]
 ) -> Tensor:
     """Run the rounds of Algorithm 1 on one sequence, (T, D) -> (T, D)."""
-    estimate = torch.zeros_like(x)
+    estimate, estimates = torch.zeros_like(x), []
     for m in range(config.n_rounds):
         z = x
         if m > 0:
@@ -432,7 +432,23 @@ def one_sequence(
         else:
             gate = gate_value(config.gates[m - 1], within(weights, f"gates.{m - 1}."), estimate, correction)
             estimate = estimate + gate * correction
-    return estimate
+        estimates.append(estimate)
+    return adaptive_mean(estimates, within(weights, "halting."))[0] if config.halting else estimate
+
+
+def adaptive_mean(states: list[Tensor], w: Weights) -> tuple[Tensor, Tensor]:
+    """Return the mean of the states that each token halts with, (T, D), and its ponder cost N + R, (T,)."""
+    means, costs = [], []
+    for t in range(states[0].shape[0]):
+        mean, total = torch.zeros_like(states[0][t]), states[0].new_zeros(())
+        for n, state in enumerate(states, start=1):
+            p = 1 / (1 + torch.exp(-torch.dot(state[t], w["weight"]) - w["bias"][0]))
+            if n == len(states) or total + p >= 0.99:
+                means.append(mean + (1 - total) * state[t])
+                costs.append(n + (1 - total))
+                break
+            mean, total = mean + p * state[t], total + p
+    return torch.stack(means), torch.stack(costs)
 
 
 def within(weights: Weights, prefix: str) -> dict[str, Tensor]:

@@ -62,10 +62,22 @@ class LayerTrace:
     """The rounds of one layer's latest forward pass."""
 
     rounds: list[RoundTrace] = field(default_factory=list)  # Traces of the rounds, in order.
+    rounds_taken: Tensor | None = None  # Rounds that each token (B, T) took; None where it does not decide.
+
+    @property
+    def mean_rounds(self) -> float:
+        """Mean over the tokens of the rounds they took."""
+        return float(len(self.rounds)) if self.rounds_taken is None else float(self.rounds_taken.mean())
 
     def begin(self, n_rounds: int) -> None:
         """Forget the last forward pass."""
-        self.rounds = [RoundTrace() for _ in range(n_rounds)]
+        self.rounds, self.rounds_taken = [RoundTrace() for _ in range(n_rounds)], None
+
+    def note_halting(self, rounds_taken: Tensor, weights: list[Tensor]) -> None:
+        """Write down how many rounds each token (B, T) took, and the weight of each round's estimate."""
+        self.rounds_taken = rounds_taken
+        for trace, weight in zip(self.rounds, weights, strict=True):
+            trace.extra["halting_weight"] = weight
 
     def observe(self, m: int, *, residual: Tensor, correction: Tensor, gate: Tensor | None, estimate: Tensor) -> None:
         """Write down a round; this is the boosting loop's observer."""

@@ -8,6 +8,7 @@ Reference: Xiong et al., "On Layer Normalization in the Transformer Architecture
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from torch.nn import functional
 from boosted_attention.attention.catalog import attention_layer
 from boosted_attention.attention.dropout import Dropout
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.value_residual import FirstValues, ValueResidual
 
 NORM_CLASSES = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm}
 
@@ -52,11 +54,25 @@ class Block(nn.Module):
         self.attention_norm = norm(config.d_model)
         self.ffn = FeedForward(config.d_model, config.d_ffn, config.dropout)
         self.ffn_norm = norm(config.d_model)
+        self.value_residual = ValueResidual() if config.value_residual and index > 0 else None
 
-    def forward(self, h: Tensor, **call: Any) -> Tensor:
-        """Map the stream (B, T, D) -> (B, T, D); ``call`` are the attention's mask, positions and cache."""
+    def forward(self, h: Tensor, *, first_values: FirstValues | None = None, **call: Any) -> Tensor:
+        """Map the stream (B, T, D) -> (B, T, D).
+
+        Args:
+            h: the stream.
+            first_values: values of the first layer, which it keeps there itself; None without value residual.
+            call: mask, positions and cache of the attention.
+        """
         if self.pre:
-            h = h + self.attention(self.attention_norm(h), is_causal=True, **call)
+            h = h + self.attend(self.attention_norm(h), first_values, **call)
             return h + self.ffn(self.ffn_norm(h))
-        h = self.attention_norm(h + self.attention(h, is_causal=True, **call))
+        h = self.attention_norm(h + self.attend(h, first_values, **call))
         return self.ffn_norm(h + self.ffn(h))
+
+    def attend(self, x: Tensor, first_values: FirstValues | None, **call: Any) -> Tensor:
+        """Return what the attention makes of its input, (B, T, D) -> (B, T, D); arguments as in ``forward``."""
+        if first_values is not None:
+            mix = self.value_residual
+            call["change_values"] = first_values.keep if mix is None else partial(mix, first=first_values)
+        return self.attention(x, is_causal=True, **call)

@@ -24,6 +24,8 @@ NORMS = ("pre", "post")
 NORM_KINDS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "rotary")
 INITS = ("normal", "scaled", "zero")
+HALTING = ("none", "act", "ponder")
+CHOICES = {"norm": NORMS, "norm_kind": NORM_KINDS, "positions": POSITIONS, "init": INITS, "halting": HALTING}
 SET_BY_MODEL = (
     "d_model",
     "n_heads",
@@ -76,6 +78,17 @@ class LanguageModelConfig:
     """Hidden width of the feed-forward network, in multiples of d_model."""
     dropout: float = 0.0
     """Dropout probability of embeddings, attention weights and the feed-forward network, in training."""
+    value_residual: bool = False
+    """First layer's values mixed into those of every later layer, with learned weights."""
+    n_repeats: int = 1
+    """Times that the blocks are applied one after another, with the same weights; traces show the last time."""
+    halting: str = "none"
+    """Halting over repeats: none (all tokens take all), act (each token decides, and predicts from the mean of its
+    states) or ponder (PonderNet: a distribution over the states)."""
+    ponder_cost: float = 0.01
+    """Weight in the training loss of what halting costs: act's tau, also for layers that halt, and ponder's beta."""
+    ponder_prior: float = 0.2
+    """Probability to stop at each repeat in the geometric prior of halting=ponder."""
     tie_weights: bool = True
     """Token embedding also as the vocabulary projection."""
     init: str = "normal"
@@ -83,11 +96,11 @@ class LanguageModelConfig:
     sqrt(2 n_layers)) or zero (projections into the stream start at zero)."""
 
     def __post_init__(self) -> None:
-        for option in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "max_len"):
+        for option in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "max_len", "n_repeats"):
             value = getattr(self, option)
             optional = option == "n_kv_heads" and value is None
             require(optional or is_count(value), f"{option}={value!r} must be an integer of at least 1")
-        for option, allowed in (("norm", NORMS), ("norm_kind", NORM_KINDS), ("positions", POSITIONS), ("init", INITS)):
+        for option, allowed in CHOICES.items():
             require_choice(option, getattr(self, option), allowed)
         find_entry(self.attention)
         d, h = self.d_model, self.n_heads
@@ -97,12 +110,27 @@ class LanguageModelConfig:
             f"ffn_multiple={self.ffn_multiple!r} must be a positive number",
         )
         require(is_number(self.dropout) and 0.0 <= self.dropout < 1.0, f"dropout={self.dropout!r} must lie in [0, 1)")
+        self._check_halting()
         for option in SET_BY_MODEL:
             require(option not in self.attention_options, f"attention_options: {option} is set by the model")
         if not isinstance(self.boosted_layers, str):
             object.__setattr__(self, "boosted_layers", tuple(self.boosted_layers))
         self.attention_layers()
         check_attention(self)
+
+    def _check_halting(self) -> None:
+        require(
+            self.halting == "none" or self.n_repeats > 1,
+            f"halting={self.halting!r} needs n_repeats=2 or more, got n_repeats={self.n_repeats}",
+        )
+        require(
+            is_number(self.ponder_cost) and self.ponder_cost >= 0,
+            f"ponder_cost={self.ponder_cost!r} must be a number of at least 0",
+        )
+        require(
+            is_number(self.ponder_prior) and 0 < self.ponder_prior < 1,
+            f"ponder_prior={self.ponder_prior!r} must lie between 0 and 1",
+        )
 
     def attention_layers(self) -> frozenset[int]:
         """Return the indices of the layers that get ``attention``."""
@@ -121,6 +149,11 @@ class LanguageModelConfig:
             arguments.update({"name": self.attention, **self.attention_options})
         fixed = {"d_model": self.d_model, "n_heads": self.n_heads, "layer_index": index, "dropout": self.dropout}
         return {**arguments, **fixed}
+
+    @property
+    def applications(self) -> int:
+        """Number of blocks that a token passes through, each time that a block is repeated counted."""
+        return self.n_layers * self.n_repeats
 
     @property
     def d_ffn(self) -> int:
@@ -153,7 +186,10 @@ class LanguageModelConfig:
         return total if embeddings else total - in_embeddings
 
     def flops(self, length: int | None = None) -> int:
-        """Count forward FLOPs per token in sequences of ``length``, max_len by default; training takes thrice that."""
+        """Count forward FLOPs per token in sequences of ``length``, max_len by default; training takes thrice that.
+
+        Tokens that may halt inside layers are counted as if they took every round.
+        """
         _, _, linear, maps = shape_costs(self)
         head = 2 * self.vocab_size * self.d_model if self.tie_weights else 0  # an untied head is a linear layer
         return linear + head + sum(learner.map_flops(length or self.max_len) for learner in maps)
@@ -175,7 +211,8 @@ class LanguageModelConfig:
                 spent = module.map_flops(length or self.max_len)
             if spent:
                 part = part_of(name)
-                parts[part] = parts.get(part, 0) + spent
+                times = 1 if part == "head" else self.n_repeats
+                parts[part] = parts.get(part, 0) + times * spent
         tied = {"head": 2 * self.vocab_size * self.d_model} if self.tie_weights else {}
         return {**dict(sorted(parts.items())), **tied}
 
@@ -237,11 +274,33 @@ def check_attention(config: LanguageModelConfig) -> None:
             f"init='zero' with gate={options.gate!r} and correction_start={options.correction_start!r}: corrections "
             "and the projection behind them would both start at zero and hold each other up; use one of the two",
         )
+        require(
+            config.halting == "none" or not options.halting,
+            f"halting={config.halting!r} with attention_options halting=True: tokens stop over repeats or inside "
+            "layers; use one of the two",
+        )
+    if config.value_residual:
+        check_values(config, list(kinds.values()))
+
+
+def check_values(config: LanguageModelConfig, layers: Sequence[int]) -> None:
+    """Raise InputError unless layers lay their values out alike, so that the first layer's can be mixed into all."""
+    from boosted_attention.attention.catalog import attention_layer
+    from boosted_attention.shapes import shapes_only
+
+    require(config.n_layers > 1, f"value_residual=True with n_layers={config.n_layers}: there is no later layer")
+    with shapes_only():
+        found = {i: attention_layer(**config.layer_arguments(i)).value_layout for i in layers}
+    require(
+        len(set(found.values())) == 1,
+        "value_residual=True needs value heads of one number and width in all layers, got (heads, width) "
+        + ", ".join(f"{layout} in layer {i}" for i, layout in sorted(found.items())),
+    )
 
 
 @lru_cache(maxsize=512)
 def shape_costs(config: LanguageModelConfig) -> tuple[int, int, int, list[Learner]]:
-    """Return parameters, those of the embeddings, FLOPs of the linear layers per token, and the learners.
+    """Return parameters, those of the embeddings, FLOPs of linear layers per token, and learners as often as they run.
 
     FLOPs are the multiplications and additions of the mathematics in the forward pass, with every query seeing all keys
     (a causal kernel may do half). Softmax, norms and element-wise work are left out, as ``torch.utils.flop_counter``
@@ -252,10 +311,11 @@ def shape_costs(config: LanguageModelConfig) -> tuple[int, int, int, list[Learne
     from boosted_attention.attention.learner import Learner
 
     model = config.on_meta()
-    modules = list(model.modules())
+    in_blocks = [module for block in model.blocks() for module in block.modules()]
+    head = 0 if model.head is None else 2 * model.head.weight.numel()
     return (
         sum(p.numel() for p in model.parameters()),
         sum(p.numel() for p in model.embedding_parameters()),
-        sum(2 * m.weight.numel() for m in modules if isinstance(m, nn.Linear)),
-        [m for m in modules if isinstance(m, Learner)],
+        config.n_repeats * sum(2 * m.weight.numel() for m in in_blocks if isinstance(m, nn.Linear)) + head,
+        config.n_repeats * [m for m in in_blocks if isinstance(m, Learner)],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -16,9 +17,12 @@ from boosted_attention.attention.rotary import Angles, rotary_angles
 from boosted_attention.model.blocks import NORM_CLASSES, Block
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.generation import Sampling, generate
-from boosted_attention.model.loss import chunked_loss, token_losses
+from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
+from boosted_attention.model.pondernet import PonderedRepeats
+from boosted_attention.model.repeats import AdaptiveRepeats, PlainRepeats, Thought
 from boosted_attention.model.start import construction, draw_weights, fresh_seed
 from boosted_attention.model.tokens import require_tokens
+from boosted_attention.model.value_residual import FirstValues
 from boosted_attention.validation import InputError, require, require_choice
 
 
@@ -47,6 +51,7 @@ class LanguageModel(nn.Module):
             self.positions = nn.Embedding(config.max_len, config.d_model) if config.positions == "learned" else None
             self.dropout = Dropout(config.dropout)
             self.layers = nn.ModuleList([Block(config, i) for i in range(config.n_layers)])
+            self.repeats = repeats_of(config)
             self.norm = NORM_CLASSES[config.norm_kind](config.d_model)
             self.head = None if config.tie_weights else nn.Linear(config.d_model, config.vocab_size, bias=False)
         draw_weights(self, config, seed)
@@ -68,21 +73,38 @@ class LanguageModel(nn.Module):
 
     def hidden(self, ids: Tensor, attention_mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
         """Return what the vocabulary projection is applied to, (B, T) -> (B, T, D); arguments as in ``forward``."""
+        return self.norm(self._think(ids, attention_mask, cache).state)
+
+    def _think(self, ids: Tensor, attention_mask: Tensor | None, cache: KVCache | None = None) -> Thought:
+        """Return what the blocks make of the tokens; arguments as in ``forward``."""
         past = 0 if cache is None else cache.length
         positions = self._check(ids, attention_mask, past)
         h = self._embed(ids)  # (B, T, D)
         padding = None if attention_mask is None else padding_mask(attention_mask)  # (B, 1, 1, S)
         (batch, length), heads = ids.shape, self.config.n_heads
         mask = build_mask(padding, True, batch, heads, length, past + length, ids.device)  # once for all layers
-        call: dict[str, Any] = {"cache": cache, "mask": mask}
+        call: dict[str, Any] = {"mask": mask}
         if self.positions is not None:
             h = h + self.positions(positions)
         else:
             call["positions"] = self._angles(positions, h.dtype)
-        h = self.dropout(h)
-        for layer in self.layers:
-            h = layer(h, **call)
-        return self.norm(h)
+        call["ponder"] = ponder = []  # costs of layers that halt, each (B, T)
+        thought = self.repeats(self.dropout(h), partial(self._apply_blocks, cache, call))
+        return thought._replace(cost=torch.stack(ponder).sum(dim=0)) if ponder else thought
+
+    def _apply_blocks(
+        self, cache: KVCache | None, call: dict[str, Any], h: Tensor, repeat: int, running: Tensor | None
+    ) -> Tensor:
+        """Return the stream behind all blocks, (B, T, D) -> (B, T, D); a repeat has slots of its own in the cache.
+
+        Tokens that do not run, of (B, T), are read by every block and stay as they are.
+        """
+        first_values = FirstValues() if self.config.value_residual else None
+        for i, block in enumerate(self.layers, start=repeat * self.config.n_layers):
+            slots = None if cache is None else cache.layer(i)
+            new = block(h, first_values=first_values, cache=slots, **call)
+            h = new if running is None else torch.where(running[..., None], new, h)
+        return h
 
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> dict[int, Angles]:
         """Return the angles of the positions for every width of heads that a layer has."""
@@ -131,6 +153,9 @@ class LanguageModel(nn.Module):
     ) -> Tensor:
         """Return the cross-entropy of predicting targets from ids, without ever holding the logits.
 
+        In training mode a model that halts returns what it minimises: the expectation over its states, if it has a
+        distribution of them, and ``ponder_cost`` times what halting costs.
+
         Args:
             ids: token ids (B, T).
             targets: the token that follows each of ids (B, T); -100 is ignored.
@@ -140,10 +165,25 @@ class LanguageModel(nn.Module):
         require_choice("reduction", reduction, ("mean", "sum", "none"))
         if targets.shape != ids.shape:
             raise InputError(f"targets has shape {tuple(targets.shape)}, ids {tuple(ids.shape)}; expected the same")
-        hidden = self.hidden(ids, attention_mask)
+        thought = self._think(ids, attention_mask)
         if reduction == "none":
-            return token_losses(hidden, self.projection, targets)
-        return chunked_loss(hidden, self.projection, targets, reduction)
+            return token_losses(self.norm(thought.state), self.projection, targets)
+        if thought.cost is None or not self.training:
+            return chunked_loss(self.norm(thought.state), self.projection, targets, reduction)
+        return self._objective(thought, thought.cost, targets, reduction)
+
+    def _objective(self, thought: Thought, cost: Tensor, targets: Tensor, reduction: str) -> Tensor:
+        """Return what a model that halts minimises; arguments as in ``loss``."""
+        counts = targets != IGNORED  # (B, T)
+        if thought.expected is None:
+            total = chunked_loss(self.norm(thought.state), self.projection, targets, "sum")
+        else:
+            states, weights = thought.expected
+            of_steps = targets.expand(len(states), -1, -1).flatten(0, 1)  # (N B, T)
+            hidden = self.norm(states).flatten(0, 1)  # (N B, T, D)
+            total = chunked_loss(hidden, self.projection, of_steps, "sum", weights.flatten(0, 1))
+        total = total + self.config.ponder_cost * (cost * counts).sum()
+        return total if reduction == "sum" else total / counts.sum()
 
     def generate(
         self,
@@ -178,3 +218,12 @@ class LanguageModel(nn.Module):
         """
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         return generate(self, ids, max_new_tokens, attention_mask, sampling, stop, use_cache, stream)
+
+
+def repeats_of(config: LanguageModelConfig) -> PlainRepeats | AdaptiveRepeats | PonderedRepeats:
+    """Return the module that repeats the blocks of a model."""
+    if config.halting == "act":
+        return AdaptiveRepeats(config.n_repeats, config.d_model)
+    if config.halting == "ponder":
+        return PonderedRepeats(config.n_repeats, config.d_model, config.ponder_prior)
+    return PlainRepeats(config.n_repeats)

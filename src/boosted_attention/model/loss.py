@@ -1,7 +1,8 @@
 """Cross-entropy through the vocabulary projection in chunks, without ever holding all logits.
 
-    L = sum_t -log softmax(W h_t)[y_t],    dL/dlogits_t = softmax(W h_t) - onehot(y_t)
+    L = sum_t w_t L_t,    L_t = -log softmax(W h_t)[y_t],    dL_t/dlogits_t = softmax(W h_t) - onehot(y_t)
 
+The weights w_t are one unless they are given, and then have gradients too, dL/dw_t = L_t.
 The forward pass works chunk by chunk and computes the gradients while a chunk's logits exist, so that the backward pass
 only scales them. The arithmetic is that of the plain loss: three matrix products, none repeated.
 
@@ -73,34 +74,39 @@ def softmax_losses(logits: Tensor, targets: Tensor, h: Tensor, weight: Tensor) -
 
 
 class SummedLoss(torch.autograd.Function):
-    """Sum of the token losses of hidden (N, D) against targets (N,), with projection weight (V, D)."""
+    """Sum of the token losses of hidden (N, D) against targets (N,), with projection weight (V, D) and weights (N,)."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        needs_hidden, needs_weight = ctx.needs_input_grad[:2]
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, of_tokens: Tensor | None) -> Tensor:
+        needs_hidden, needs_weight, _, needs_tokens = ctx.needs_input_grad
         total = torch.zeros((), dtype=precise(hidden.dtype), device=hidden.device)
         d_hidden = torch.empty_like(hidden) if needs_hidden else None
         d_weight = torch.zeros_like(weight, dtype=precise(weight.dtype)) if needs_weight else None
+        d_tokens = torch.empty_like(of_tokens) if of_tokens is not None and needs_tokens else None
         for rows, logits in logits_in_chunks(hidden, weight):
             h, y = hidden[rows], targets[rows]
             counts = y != IGNORED  # (n,)
+            share = (counts if of_tokens is None else counts * of_tokens[rows])[:, None]  # (n, 1)
             index = torch.where(counts, y, 0)
             losses, p = softmax_losses(logits, index, h, weight)
-            total += torch.where(counts, losses, 0.0).sum()
+            losses = torch.where(counts, losses, 0.0)
+            total += (losses if of_tokens is None else losses * of_tokens[rows]).sum()
+            if d_tokens is not None:
+                d_tokens[rows] = losses.to(d_tokens.dtype)
             p.scatter_add_(1, index[:, None], p.new_full((len(y), 1), -1.0))  # dL/dlogits, of the targets that count
             d_logits = p.to(logits.dtype)
             if d_hidden is not None:
-                d_hidden[rows] = (d_logits @ weight.to(logits.dtype)) * counts[:, None]
+                d_hidden[rows] = (d_logits @ weight.to(logits.dtype)) * share
             if d_weight is not None:
-                add_product(d_weight, d_logits.T, (h * counts[:, None]).to(logits.dtype))
-        ctx.save_for_backward(d_hidden, None if d_weight is None else d_weight.to(weight.dtype))
+                add_product(d_weight, d_logits.T, (h * share).to(logits.dtype))
+        ctx.save_for_backward(d_hidden, None if d_weight is None else d_weight.to(weight.dtype), d_tokens)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor | None]:
         (scale,) = upstream
-        d_hidden, d_weight = (None if g is None else g * scale.to(g.dtype) for g in ctx.saved_tensors)
-        return d_hidden, d_weight, None
+        d_hidden, d_weight, d_tokens = (None if g is None else g * scale.to(g.dtype) for g in ctx.saved_tensors)
+        return d_hidden, d_weight, None, d_tokens
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
@@ -123,7 +129,9 @@ def at(p: Tensor, index: Tensor) -> Tensor:
 
 
 @leave_uncompiled  # a loop of matrix products leaves a compiler nothing to fuse
-def chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str) -> Tensor:
+def chunked_loss(
+    hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str, of_tokens: Tensor | None = None
+) -> Tensor:
     """Return the loss over all targets but IGNORED ones.
 
     Args:
@@ -131,8 +139,10 @@ def chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str
         weight: vocabulary projection (V, D).
         targets: tokens to predict (B, T).
         reduction: "mean" or "sum".
+        of_tokens: weight of each token's loss (B, T); None for one each.
     """
-    total = SummedLoss.apply(hidden.flatten(0, 1), weight, targets.flatten())
+    flat = None if of_tokens is None else of_tokens.flatten()
+    total = SummedLoss.apply(hidden.flatten(0, 1), weight, targets.flatten(), flat)
     assert isinstance(total, Tensor)
     return total if reduction == "sum" else total / (targets != IGNORED).sum()
 

@@ -3,7 +3,8 @@
     to_transformers(model).save_pretrained(folder);   AutoModelForCausalLM.from_pretrained(folder)
 
 The weights keep their names behind ``model.``; ``from_transformers`` takes the model out again. Keys and values of
-every round live in transformers' own cache: round m of layer i in its layer m * n_layers + i.
+every round live in transformers' own cache: round m of layer i in its layer m * n + i, where n counts layers as often
+as they are repeated.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class BoostedAttentionConfig(PreTrainedConfig):
         self.model = LanguageModelConfig.from_dict(dict(model or {})).to_dict()
         options = LanguageModelConfig.from_dict(self.model)
         self.vocab_size, self.hidden_size = options.vocab_size, options.d_model
-        self.num_hidden_layers, self.num_attention_heads = options.n_layers, options.n_heads
+        self.num_hidden_layers, self.num_attention_heads = options.applications, options.n_heads
         self.max_position_embeddings = options.max_len
         kwargs["tie_word_embeddings"] = options.tie_weights
         super().__init__(**kwargs)

@@ -7,9 +7,10 @@ fake tensors; there is no formula beside the model that could go out of date.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.compat import fake_mode, storage_key
@@ -74,7 +75,8 @@ def estimate_memory(
         own = {storage_key(p) for p in model.parameters()}
         ids = torch.zeros(batch_size, length, dtype=torch.long)
         kept: dict[int, Tensor] = {}  # by storage: what is saved twice is held once
-        inside: dict[int, int] = {}  # the block in which it was saved first
+        inside: dict[int, int] = {}  # the application of a block in which it was saved first
+        inputs: dict[int, Tensor] = {}  # by storage: the input of each application
         block: int | None = None
 
         def keep(t: Tensor) -> Tensor:
@@ -85,24 +87,31 @@ def estimate_memory(
                     inside.setdefault(place, block)
             return t
 
-        def enter(index: int | None) -> None:
-            nonlocal block
-            block = index
+        numbers = count()
 
-        for i, layer in enumerate(model.layers):
-            layer.register_forward_pre_hook(lambda *_, i=i: enter(i))
-            layer.register_forward_hook(lambda *_: enter(None))
+        def enter(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+            nonlocal block
+            block = next(numbers)
+            inputs.update({storage_key(t): t for t in given})
+
+        def leave(*_: object) -> None:
+            nonlocal block
+            block = None
+
+        for layer in model.layers:
+            layer.register_forward_pre_hook(enter)
+            layer.register_forward_hook(leave)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
             loss = model.loss(ids, ids)
         sizes = {place: t.untyped_storage().nbytes() for place, t in kept.items()}
-        of_blocks = [sum(sizes[place] for place, i in inside.items() if i == b) for b in range(config.n_layers)]
-        inputs = config.n_layers * batch_size * length * config.d_model * (4 if half else precision.itemsize)
+        of_blocks = [sum(sizes[place] for place, i in inside.items() if i == b) for b in range(next(numbers))]
+        of_inputs = sum(size(t) for t in inputs.values())
         del loss
         cache = KVCache()
         with torch.no_grad():
             model.eval().hidden(ids, cache=cache)
         slots: dict[int, int] = {}
-        for (_, m), t in (slot for i in range(config.n_layers) for slot in cache.layer(i).slots.items()):
+        for (_, m), t in (slot for i in range(config.applications) for slot in cache.layer(i).slots.items()):
             slots[m] = slots.get(m, 0) + size(t)
     everything = sum(sizes.values())
     return TrainingMemory(
@@ -110,7 +119,7 @@ def estimate_memory(
         gradients=weights,
         optimizer=of_optimizer,
         activations=everything,
-        between_blocks=everything - sum(of_blocks) + inputs,
+        between_blocks=everything - sum(of_blocks) + of_inputs,
         largest_block=max(of_blocks),
         logits=bytes_of_chunk(batch_size * length, config.vocab_size, precision),
         cache_of_rounds=tuple(slots[m] for m in sorted(slots)),
