@@ -64,8 +64,8 @@ def test_lower_precision_is_as_good_as_the_plain_formula(name, dtype, full):
 
 
 LEARNER_OPTIONS = {"gated": [{}, {"headwise": True}], "hopfield": [{}, {"n_steps": 2}], "low-rank": [{}, {"rank": 8}]}
-LAYOUTS = {  # of keys and values; other learners read those of softmax attention
-    name: AttentionLayer(16, 4, learner=name).rounds[0].kv_layout
+LAYOUTS = {  # of values; other learners read those of softmax attention
+    name: AttentionLayer(16, 4, learner=name).rounds[0].value_layout
     for name in list_learners()
     if not learner_class(name).only_corrects
 }

@@ -152,8 +152,7 @@ class AttentionLayer(Traced):
         """Number and width of round 0's value heads."""
         learner = self.rounds[0]
         assert isinstance(learner, SoftmaxLearner)
-        _, width, of_head = learner.kv_layout
-        return width // of_head, of_head
+        return learner.value_layout
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, in the order of construction: the same seed gives the same weights."""
@@ -240,9 +239,7 @@ class AttentionLayer(Traced):
         halting = None
         if self.halting is not None:
             by_value = has_values(x) and not (torch.compiler.is_compiling() or inside_transform())
-            by_token = not any(rounds[m].needs_square_map for m in active[1:])  # rounds that read no other token's work
-            gathers = by_value and by_token and trace is None and dropout == 0.0
-            halting = RoundHalting(self.halting, x, gathers=gathers)
+            halting = RoundHalting(self.halting, x, gathers=by_value and trace is None and dropout == 0.0)
 
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal first

@@ -254,8 +254,14 @@ class SoftmaxLearner(Learner):
         return (
             isinstance(first, SoftmaxLearner)
             and self.split_sizes[wanted] == first.split_sizes[wanted]
-            and self.heads_per_value == first.heads_per_value
+            and self.value_layout == first.value_layout
         )
+
+    @property
+    def value_layout(self) -> tuple[int, int]:
+        """Number and width of the value heads."""
+        width = self.heads_per_value * self.d_head
+        return self.split_sizes[2] // width, width
 
     def projection_widths(self) -> tuple[int, int, int]:
         """Return the output widths of the query, key and value projections."""

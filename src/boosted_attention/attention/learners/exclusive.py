@@ -37,7 +37,7 @@ class ExclusiveLearner(Learner):
 
     def can_read(self, first: Learner) -> bool:
         """Return whether round 0 has values as wide as a head."""
-        return isinstance(first, SoftmaxLearner) and first.heads_per_value == 1
+        return isinstance(first, SoftmaxLearner) and first.value_layout == (self.n_kv_heads, self.d_head)
 
     def forward(self, z: Tensor, shared: Projected | None, source: KeyValue, call: RoundCall) -> tuple[Tensor, None]:
         """Return minus the part of every head of F = z along its value; arguments as in ``Learner.forward``."""
