@@ -149,6 +149,7 @@ class AttentionLayer(Traced):
         positions: Tensor | Angles | None = None,
         cache: KVCache | LayerCache | None = None,
         trace: LayerTrace | None = None,
+        key_value_input: KeyValue | None = None,
         change_values: ValueChange | None = None,
         ponder: list[Tensor] | None = None,
     ) -> Tensor:
@@ -166,6 +167,8 @@ class AttentionLayer(Traced):
                 Layers of one model may share what ``rotary_angles`` made of them.
             cache: a KVCache (its slots for ``layer_index`` are used) or a LayerCache, extended by this call.
             trace: filled with what every round did.
+            key_value_input: (key, value), each (B, T, d_model), that take the place of x as the source of round 0's
+                keys and values, and of later rounds' with kv_source=input. They are at x's positions, unlike a memory.
             change_values: function applied to round 0's new values (B, H_kv, T, dv) before they are cached and read.
             ponder: list to which a layer that halts appends its ponder cost N + R (B, T).
 
@@ -173,6 +176,10 @@ class AttentionLayer(Traced):
             (B, T, d_model); with ``out_proj=False`` the last estimate F itself.
         """
         source, n_keys = self._check_input(x, memory, is_causal)
+        inputs = (x, x) if key_value_input is None else key_value_input
+        if key_value_input is not None and (memory is not None or any(t.shape != x.shape for t in inputs)):
+            shapes = [tuple(t.shape) for t in inputs]
+            raise InputError(f"key_value_input has shapes {shapes}; expected twice {tuple(x.shape)}, and no memory")
         batch, n_queries = x.shape[:2]
         layer_cache = cache.layer(self.config.layer_index) if isinstance(cache, KVCache) else cache
         past = 0
@@ -207,7 +214,7 @@ class AttentionLayer(Traced):
             change = change_values if m == 0 else None
             call = RoundCall(m, kernel, mask_form, dropout, angles, layer_cache, round_trace, change)
             kv = None if self.config.reads_own_kv(m) else shared_kv
-            reads = source or ((x, x) if self.config.kv_source == "input" else (z, z))
+            reads = source or (inputs if m == 0 or self.config.kv_source == "input" else (z, z))
             if halting is not None and halting.tokens is not None:
                 return self._learn_from_some(halting.tokens, z, kv, reads, call)
             estimate, kv = self.rounds[m](z, kv, reads, call)
