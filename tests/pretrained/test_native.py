@@ -51,6 +51,29 @@ def test_the_same_model(attention, options, tmp_path):
     assert from_transformers(theirs).config == model.config
 
 
+DEPTHS = [
+    {"n_repeats": 2, "halting": "act", "value_residual": True},
+    {"n_repeats": 3, "halting": "ponder", "positions": "rotary"},
+    {"feed": "cross", "value_residual": True},
+    {"feed": "attention"},
+    {"attention": "boosted-shared", "attention_options": {"halting": True, "n_rounds": 3}},
+]
+
+
+@pytest.mark.parametrize("options", DEPTHS, ids=str)
+def test_the_same_model_however_its_layers_are_fed_and_repeated(options, tmp_path):
+    model, ids = made(**options), torch.randint(1, 50, (2, 7))
+    theirs = to_transformers(model)
+    with torch.no_grad():
+        assert torch.equal(theirs(ids).logits, model(ids))
+    greedy = theirs.generate(ids, attention_mask=torch.ones_like(ids), **PLAIN)
+    assert torch.equal(greedy, model.generate(ids, 8))
+    beams = [theirs.generate(ids, num_beams=3, use_cache=use, **PLAIN) for use in (True, False)]
+    assert torch.equal(*beams)
+    theirs.save_pretrained(tmp_path)
+    assert torch.equal(from_transformers(tmp_path).eval()(ids), model(ids))
+
+
 def test_other_caches_are_refused():
     model = to_transformers(made())
     with pytest.raises(ValueError, match="cannot hold the rounds of this model; use a DynamicCache"):

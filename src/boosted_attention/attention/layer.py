@@ -189,6 +189,7 @@ class AttentionLayer(Traced):
         positions: Tensor | Mapping[int, Angles] | None = None,
         cache: KVCache | LayerCache | None = None,
         trace: LayerTrace | None = None,
+        key_value_input: KeyValue | None = None,
         change_values: ValueChange | None = None,
         ponder: list[Tensor] | None = None,
     ) -> Tensor:
@@ -206,6 +207,8 @@ class AttentionLayer(Traced):
                 Layers of one model may share what ``rotary_angles`` made of them, by the width of a head.
             cache: a KVCache (its slots for ``layer_index`` are used) or a LayerCache, extended by this call.
             trace: filled with what every round did.
+            key_value_input: (key, value), each (B, T, d_model), that take the place of x as the source of round 0's
+                keys and values, and of later rounds' with kv_source=input. They are at x's positions, unlike a memory.
             change_values: function applied to round 0's new values (B, H_kv, T, dv) before they are cached and read.
             ponder: list to which a layer that halts appends its ponder cost N + R (B, T).
 
@@ -213,6 +216,10 @@ class AttentionLayer(Traced):
             (B, T, d_model); with ``out_proj=False`` the last estimate F itself.
         """
         source, n_keys = self._check_input(x, memory, is_causal)
+        inputs = (x, x) if key_value_input is None else key_value_input
+        if key_value_input is not None and (memory is not None or any(t.shape != x.shape for t in inputs)):
+            shapes = [tuple(t.shape) for t in inputs]
+            raise InputError(f"key_value_input has shapes {shapes}; expected twice {tuple(x.shape)}, and no memory")
         batch, n_queries = x.shape[:2]
         layer_cache = cache.layer(self.config.layer_index) if isinstance(cache, KVCache) else cache
         past = 0
@@ -256,7 +263,7 @@ class AttentionLayer(Traced):
             change = change_values if m == 0 else None
             call = RoundCall(m, x, kernel, mask_form, dropout, turned, layer_cache, round_trace, change)
             shared = None if self.config.reads_own_kv(m) else first
-            reads = source or ((x, x) if self.config.kv_source == "input" else (z, z))
+            reads = source or (inputs if m == 0 or self.config.kv_source == "input" else (z, z))
             if halting is not None and halting.tokens is not None:
                 assert first is not None
                 return self._learn_from_some(halting.tokens, z, first, reads, call)

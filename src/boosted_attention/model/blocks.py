@@ -38,8 +38,8 @@ class FeedForward(nn.Module):
         return self.dropout(self.down(self.dropout(hidden)))
 
 
-class Block(nn.Module):
-    """One block of the decoder.
+class BlockParts(nn.Module):
+    """The parts of a block, of whatever it reads.
 
     Args:
         config: what the model is made of.
@@ -56,23 +56,32 @@ class Block(nn.Module):
         self.ffn_norm = norm(config.d_model)
         self.value_residual = ValueResidual() if config.value_residual and index > 0 else None
 
-    def forward(self, h: Tensor, *, first_values: FirstValues | None = None, **call: Any) -> Tensor:
-        """Map the stream (B, T, D) -> (B, T, D).
+    def attend(self, x: Tensor, first_values: FirstValues | None, **call: Any) -> Tensor:
+        """Return what the attention makes of its input, (B, T, D) -> (B, T, D).
 
         Args:
-            h: the stream.
+            x: the normalised input.
             first_values: values of the first layer, which it keeps there itself; None without value residual.
             call: mask, positions and cache of the attention.
         """
+        if first_values is not None:
+            mix = self.value_residual
+            call["change_values"] = first_values.keep if mix is None else partial(mix, first=first_values)
+        return self.attention(x, is_causal=True, **call)
+
+
+class Block(BlockParts):
+    """A block that reads the stream and adds to it.
+
+    Args:
+        config: what the model is made of.
+        index: place of the block in the model, from 0.
+    """
+
+    def forward(self, h: Tensor, *, first_values: FirstValues | None = None, **call: Any) -> Tensor:
+        """Map the stream h (B, T, D) -> (B, T, D); the other arguments are those of ``attend``."""
         if self.pre:
             h = h + self.attend(self.attention_norm(h), first_values, **call)
             return h + self.ffn(self.ffn_norm(h))
         h = self.attention_norm(h + self.attend(h, first_values, **call))
         return self.ffn_norm(h + self.ffn(h))
-
-    def attend(self, x: Tensor, first_values: FirstValues | None, **call: Any) -> Tensor:
-        """Return what the attention makes of its input, (B, T, D) -> (B, T, D); arguments as in ``forward``."""
-        if first_values is not None:
-            mix = self.value_residual
-            call["change_values"] = first_values.keep if mix is None else partial(mix, first=first_values)
-        return self.attention(x, is_causal=True, **call)

@@ -25,7 +25,16 @@ NORM_KINDS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "rotary")
 INITS = ("normal", "scaled", "zero")
 HALTING = ("none", "act", "ponder")
-CHOICES = {"norm": NORMS, "norm_kind": NORM_KINDS, "positions": POSITIONS, "init": INITS, "halting": HALTING}
+FEEDS = ("stream", "cross", "attention")
+CHOICES = {
+    "norm": NORMS,
+    "norm_kind": NORM_KINDS,
+    "positions": POSITIONS,
+    "feed": FEEDS,
+    "halting": HALTING,
+    "init": INITS,
+}
+"""Names that an option takes."""
 SET_BY_MODEL = (
     "d_model",
     "n_heads",
@@ -78,6 +87,9 @@ class LanguageModelConfig:
     """Hidden width of the feed-forward network, in multiples of d_model."""
     dropout: float = 0.0
     """Dropout probability of embeddings, attention weights and the feed-forward network, in training."""
+    feed: str = "stream"
+    """What layers read of what earlier ones gave: stream (the sum), cross (DeepCrossAttention: weighed sums, apart for
+    queries, keys and values) or attention (Attention Residuals: a mean with weights by softmax)."""
     value_residual: bool = False
     """First layer's values mixed into those of every later layer, with learned weights."""
     n_repeats: int = 1
@@ -110,6 +122,7 @@ class LanguageModelConfig:
             f"ffn_multiple={self.ffn_multiple!r} must be a positive number",
         )
         require(is_number(self.dropout) and 0.0 <= self.dropout < 1.0, f"dropout={self.dropout!r} must lie in [0, 1)")
+        self._check_feed()
         self._check_halting()
         for option in SET_BY_MODEL:
             require(option not in self.attention_options, f"attention_options: {option} is set by the model")
@@ -117,6 +130,19 @@ class LanguageModelConfig:
             object.__setattr__(self, "boosted_layers", tuple(self.boosted_layers))
         self.attention_layers()
         check_attention(self)
+
+    def _check_feed(self) -> None:
+        if self.feed != "stream":
+            require(
+                self.norm == "pre",
+                f"feed={self.feed!r} with norm={self.norm!r}: there is no sum that could be normalised again; use "
+                "norm='pre'",
+            )
+            require(
+                self.n_repeats == 1,
+                f"feed={self.feed!r} with n_repeats={self.n_repeats}: a layer weighs a fixed number of earlier ones; "
+                "use n_repeats=1",
+            )
 
     def _check_halting(self) -> None:
         require(

@@ -14,8 +14,9 @@ from boosted_attention.attention.cache import KVCache
 from boosted_attention.attention.dropout import Dropout
 from boosted_attention.attention.masks import build_mask, padding_mask
 from boosted_attention.attention.rotary import Angles, rotary_angles
-from boosted_attention.model.blocks import NORM_CLASSES, Block
+from boosted_attention.model.blocks import NORM_CLASSES, Block, BlockParts
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.feeds import FEEDS, FedBlock
 from boosted_attention.model.generation import Sampling, generate
 from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
 from boosted_attention.model.pondernet import PonderedRepeats
@@ -50,7 +51,11 @@ class LanguageModel(nn.Module):
             self.embed = nn.Embedding(config.vocab_size, config.d_model)
             self.positions = nn.Embedding(config.max_len, config.d_model) if config.positions == "learned" else None
             self.dropout = Dropout(config.dropout)
-            self.layers = nn.ModuleList([Block(config, i) for i in range(config.n_layers)])
+            block = Block if config.feed == "stream" else FedBlock
+            self.layers = nn.ModuleList([block(config, i) for i in range(config.n_layers)])
+            self.feed = None
+            if config.feed != "stream":
+                self.feed = FEEDS[config.feed](1 + 2 * config.n_layers, config.d_model)
             self.repeats = repeats_of(config)
             self.norm = NORM_CLASSES[config.norm_kind](config.d_model)
             self.head = None if config.tie_weights else nn.Linear(config.d_model, config.vocab_size, bias=False)
@@ -100,15 +105,16 @@ class LanguageModel(nn.Module):
         Tokens that do not run, of (B, T), are read by every block and stay as they are.
         """
         first_values = FirstValues() if self.config.value_residual else None
+        state: Any = h if self.feed is None else (h,)  # the stream, or all that was given so far
         for i, block in enumerate(self.layers, start=repeat * self.config.n_layers):
             slots = None if cache is None else cache.layer(i)
-            new = block(h, first_values=first_values, cache=slots, **call)
-            h = new if running is None else torch.where(running[..., None], new, h)
-        return h
+            new = block(state, first_values=first_values, cache=slots, **call)
+            state = new if running is None else torch.where(running[..., None], new, state)
+        return state if self.feed is None else self.feed(state)
 
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> dict[int, Angles]:
         """Return the angles of the positions for every width of heads that a layer has."""
-        widths = {width for block in self.layers for width in cast("Block", block).attention.head_widths}
+        widths = {width for block in self.layers for width in cast("BlockParts", block).attention.head_widths}
         return rotary_angles(positions, widths, self.config.rope_theta, dtype)
 
     def _embed(self, ids: Tensor) -> Tensor:

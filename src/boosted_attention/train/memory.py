@@ -89,10 +89,10 @@ def estimate_memory(
 
         numbers = count()
 
-        def enter(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+        def enter(_: nn.Module, arguments: tuple[Tensor | tuple[Tensor, ...]]) -> None:
             nonlocal block
-            block = next(numbers)
-            inputs.update({storage_key(t): t for t in given})
+            block, read = next(numbers), arguments[0]
+            inputs.update({storage_key(t): t for t in ((read,) if isinstance(read, Tensor) else read)})
 
         def leave(*_: object) -> None:
             nonlocal block
