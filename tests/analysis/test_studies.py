@@ -306,7 +306,18 @@ def test_everything_at_once_and_for_models_that_wrap_their_logits(rows):
 
 @pytest.mark.parametrize(
     "options",
-    [{"attention": name} for name in ("differential", "differential-v2", "gated", "twicing", "boosted-differential")]
+    [
+        {"attention": name}
+        for name in (
+            "differential",
+            "differential-v2",
+            "gated",
+            "twicing",
+            "boosted-differential",
+            "parallax",
+            "boosted-low-rank",
+        )
+    ]
     + [{"attention_options": {"space": "output"}}],
     ids=str,
 )
