@@ -1,6 +1,8 @@
 """Dropout: cheap masks with the right statistics, the same on every kernel, never whole in memory."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -252,3 +254,15 @@ def test_evaluation_drops_nothing():
     x = torch.randn(2, 3)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x
+
+
+def test_masks_can_be_placed_after_a_first_import_without_storage():
+    """A configuration that asks a learner of its own imports this package's layers on the meta device."""
+    program = """
+from boosted_attention.model.config import LanguageModelConfig
+LanguageModelConfig(attention_options={"learner": "gated"})
+from boosted_attention.attention.dropout import rows_from
+with rows_from(3):
+    pass
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

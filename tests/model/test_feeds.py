@@ -27,7 +27,7 @@ def cross(w, at, given):
 
 
 def attention(w, at, given):
-    scores = torch.stack([torch.exp(rms(s) @ w[f"{at}.query"]) for s in given])  # (N, T)
+    scores = torch.stack([torch.exp(rms(s) @ w[f"{at}.question"]) for s in given])  # (N, T)
     return sum((a / scores.sum(0))[:, None] * s for a, s in zip(scores, given, strict=True))
 
 
@@ -93,7 +93,7 @@ def test_every_tensor_moves_in_training(kind):
         optimizer.zero_grad()
     still = {name for name, p in model.named_parameters() if (p - before[name]).abs().max() < 1e-4}
     # A softmax over one tensor is one, whatever is asked.
-    assert still == ({"layers.0.attention_feeds.input.query"} if kind == "attention" else set())
+    assert still == ({"layers.0.attention_feeds.input.question"} if kind == "attention" else set())
 
 
 @pytest.mark.parametrize("kind", FEEDS)

@@ -26,7 +26,8 @@ LEVELS = 2**16  # values of the number that decides an element
 MIXERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # odd numbers whose bits look random
 
 
-_first_row = torch.zeros(1, dtype=torch.int64)  # a tensor, which compiled code reads anew in every call
+# A tensor, which compiled code reads anew in every call; on the CPU also where a layer is first made without storage.
+_first_row = torch.zeros(1, dtype=torch.int64, device="cpu")
 
 
 @contextmanager

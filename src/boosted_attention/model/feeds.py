@@ -30,10 +30,13 @@ EPS = 1e-6
 Given = tuple[Tensor, ...]  # what embeddings and layers gave so far, each (B, T, D)
 
 
-def directions(t: Tensor) -> Tensor:
-    """Divide by the root mean square over the last dimension, in float32 or better."""
+def answers(t: Tensor, question: Tensor) -> Tensor:
+    """Return question . norm(t), (..., D) -> (...), in float32 or better.
+
+    A matrix product would round by the number of tokens, and by where the question lies in memory.
+    """
     t = t.to(torch.promote_types(t.dtype, torch.float32))
-    return functional.rms_norm(t, t.shape[-1:], eps=EPS)
+    return (functional.rms_norm(t, t.shape[-1:], eps=EPS) * question.to(t.dtype)).sum(dim=-1)
 
 
 class CrossFeed(nn.Module):
@@ -52,10 +55,9 @@ class CrossFeed(nn.Module):
     def forward(self, given: Given) -> Tensor:
         h = None
         for weight, s in zip(self.weights, given, strict=True):
-            keys = directions(s)
             # A clamp has a slope of one at zero; relu has none there, and a question of zero would stay zero.
-            asked = (keys @ self.question.to(keys.dtype)).clamp_min(0)  # (B, T)
-            share = (weight + asked[..., None]).to(s.dtype) * s
+            relevance = answers(s, self.question).clamp_min(0)  # (B, T)
+            share = (weight + relevance[..., None]).to(s.dtype) * s
             h = share if h is None else h + share
         assert h is not None
         return h
@@ -71,12 +73,11 @@ class AttentionFeed(nn.Module):
 
     def __init__(self, n_given: int, d_model: int):
         super().__init__()
-        self.query = nn.Parameter(torch.zeros(d_model))
+        self.question = nn.Parameter(torch.zeros(d_model))
 
     def forward(self, given: Given) -> Tensor:
         held = torch.stack(given)  # (N, B, T, D)
-        keys = directions(held)
-        weights = (keys @ self.query.to(keys.dtype)).softmax(dim=0)  # (N, B, T)
+        weights = answers(held, self.question).softmax(dim=0)  # (N, B, T)
         return (weights.to(held.dtype)[..., None] * held).sum(dim=0)
 
 
