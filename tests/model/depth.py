@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from boosted_attention import LanguageModel, LanguageModelConfig
 from boosted_attention.attention import reference
+from tests.model.test_costs import SOLVES
 
 SMALL = {"vocab_size": 31, "d_model": 16, "n_layers": 2, "n_heads": 4, "max_len": 12}
 
@@ -110,6 +111,6 @@ def counted_flops(config: LanguageModelConfig) -> float:
     model = config.on_meta()
     for block in model.layers:
         block.attention.kernel = "explicit"
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=SOLVES) as counter:
         model(torch.zeros(3, config.max_len, dtype=torch.long, device="meta"))
     return counter.get_total_flops() / (3 * config.max_len)

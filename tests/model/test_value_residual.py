@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch.nn import functional
 
 from boosted_attention import KVCache, LanguageModelConfig, capture
+from boosted_attention.attention.learner import split_heads
 from tests.model.depth import SMALL, assert_causal_and_cached, assert_like_oracle, counted_flops, small, tokens
 
 ON = {"value_residual": True}
@@ -66,7 +68,8 @@ def test_the_cache_and_the_trace_hold_the_mixture():
     assert torch.equal(traces["layers.1.attention"].rounds[0].v, cache.layer(1).slots["v", 0])
     assert torch.equal(traces["layers.0.attention"].rounds[0].v, cache.layer(0).slots["v", 0])
     x = traces["layers.1.attention"].rounds[0].residual
-    own = model.layers[1].attention.rounds[0].project(x, x, x, None)[2]
+    learner = model.layers[1].attention.rounds[0]
+    own = split_heads(functional.linear(x, *learner.rows("v")), learner.d_head)
     a, b = model.layers[1].value_residual.weights
     torch.testing.assert_close(cache.layer(1).slots["v", 0], a * own + b * cache.layer(0).slots["v", 0])
 
