@@ -112,6 +112,19 @@ class FinetunePreset:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecallPreset:
+    """Sequence tasks: which layers learn them, and how long."""
+
+    layers: tuple[str, ...] = ("standard", "twicing", "boosted", "boosted-input", "parallel", "sequential")
+    """Names of the catalog, all of it if empty; the widths are chosen for the parameters of "boosted"."""
+    seeds: tuple[int, ...] = (0, 1)
+    d_model: int = 64  # of "boosted"
+    n_layers: int = 1
+    steps: int = 300
+    test_size: int = 500  # sequences of either length
+
+
+@dataclass(frozen=True, kw_only=True)
 class Preset:
     """Seeds, steps and sizes of a reproduction."""
 
@@ -124,6 +137,7 @@ class Preset:
     map_size: int  # queries per point of a map
     text: TextPreset = TextPreset()
     finetune: FinetunePreset = FinetunePreset()
+    recall: RecallPreset = RecallPreset()
     experiments: tuple[str, ...] = ()  # done unasked, the most important first; those of every preset if empty
 
     @property
@@ -143,6 +157,7 @@ class Preset:
             long_seeds=seeds,
             text=replace(self.text, seeds=more),
             finetune=replace(self.finetune, n_seeds=seeds),
+            recall=replace(self.recall, seeds=tuple(range(seeds))),
         )
 
     def with_corpora(self, corpora: Sequence[str]) -> Preset:
@@ -219,6 +234,7 @@ PRESETS = {
             hull_pairs=12,
         ),
         finetune=FinetunePreset(steps=3, max_len=16, held_out=200, timed_steps=1),
+        recall=RecallPreset(layers=("standard", "boosted"), d_model=16, steps=2, test_size=8),
     ),
     "quick": Preset(
         name="quick",
@@ -230,6 +246,7 @@ PRESETS = {
         **SYNTHETIC,
         text=TextPreset(recipe="arena", seeds=(42, 123, 7)),
         finetune=FinetunePreset(steps=200, batch_size=1, max_len=512, held_out=8192, n_seeds=1),
+        recall=RecallPreset(layers=(), seeds=(0, 1, 2)),
     ),
     "arena": Preset(
         name="arena",
@@ -285,6 +302,7 @@ PRESETS = {
         **{**SYNTHETIC, "seeds": 30, "long_seeds": 30, "map_size": 20_000},
         text=TextPreset(recipe=PAPERS_RECIPE, corpora=("wikitext-103", "openwebtext")),
         finetune=FinetunePreset(steps=2000, batch_size=8, max_len=1024, held_out=131_072),
+        recall=RecallPreset(layers=(), seeds=(0, 1, 2)),
     ),
 }
 

@@ -133,6 +133,14 @@ KV_SOURCE = Fact(
     section="App. D",
     is_ours=True,
 )
+RECALL = Fact(
+    id="recall",
+    title="recalls and composes",
+    sentence="Boosted attention recalls associations and composes permutations better than a standard model with as "
+    "many parameters.",
+    section="8",
+    is_ours=True,
+)
 
 FACTS = (
     BEATS_STANDARD,
@@ -151,4 +159,5 @@ FACTS = (
     EQUALS_WIDTH,
     SIZE,
     KV_SOURCE,
+    RECALL,
 )
