@@ -120,7 +120,7 @@ class RecallPreset:
     seeds: tuple[int, ...] = (0, 1)
     d_model: int = 64  # of "boosted"
     n_layers: int = 1
-    steps: int = 300
+    steps: int = 250
     test_size: int = 500  # sequences of either length
 
 
@@ -138,6 +138,8 @@ class Preset:
     text: TextPreset = TextPreset()
     finetune: FinetunePreset = FinetunePreset()
     recall: RecallPreset = RecallPreset()
+    tree_seeds: int = 1  # of gradient-boosted trees
+    tree_rounds: int = 50  # of the same, at least 3
     experiments: tuple[str, ...] = ()  # done unasked, the most important first; those of every preset if empty
 
     @property
@@ -158,6 +160,7 @@ class Preset:
             text=replace(self.text, seeds=more),
             finetune=replace(self.finetune, n_seeds=seeds),
             recall=replace(self.recall, seeds=tuple(range(seeds))),
+            tree_seeds=seeds,
         )
 
     def with_corpora(self, corpora: Sequence[str]) -> Preset:
@@ -220,8 +223,8 @@ PRESETS = {
         name="smoke",
         seeds=2,
         long_seeds=2,
-        steps=2,
-        long_steps=3,
+        steps=4,
+        long_steps=5,
         test_size=300,
         map_size=100,
         text=TextPreset(
@@ -235,6 +238,7 @@ PRESETS = {
         ),
         finetune=FinetunePreset(steps=3, max_len=16, held_out=200, timed_steps=1),
         recall=RecallPreset(layers=("standard", "boosted"), d_model=16, steps=2, test_size=8),
+        tree_rounds=3,
     ),
     "quick": Preset(
         name="quick",
@@ -247,6 +251,7 @@ PRESETS = {
         text=TextPreset(recipe="arena", seeds=(42, 123, 7)),
         finetune=FinetunePreset(steps=200, batch_size=1, max_len=512, held_out=8192, n_seeds=1),
         recall=RecallPreset(layers=(), seeds=(0, 1, 2)),
+        tree_seeds=3,
     ),
     "arena": Preset(
         name="arena",
@@ -303,6 +308,7 @@ PRESETS = {
         text=TextPreset(recipe=PAPERS_RECIPE, corpora=("wikitext-103", "openwebtext")),
         finetune=FinetunePreset(steps=2000, batch_size=8, max_len=1024, held_out=131_072),
         recall=RecallPreset(layers=(), seeds=(0, 1, 2)),
+        tree_seeds=3,
     ),
 }
 

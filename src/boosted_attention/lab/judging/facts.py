@@ -141,6 +141,13 @@ RECALL = Fact(
     section="8",
     is_ours=True,
 )
+TOGETHER = Fact(
+    id="together",
+    title="rounds trained together",
+    sentence="Rounds trained together do better than rounds trained one after the other, as boosting trains them.",
+    section="4.2",
+    is_ours=True,
+)
 
 FACTS = (
     BEATS_STANDARD,
@@ -160,4 +167,5 @@ FACTS = (
     SIZE,
     KV_SOURCE,
     RECALL,
+    TOGETHER,
 )

@@ -64,6 +64,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
         "weight_decay": 0.01,
         "weight_decay_on": None,
         "beta2": 0.999,
+        "stagewise": False,
         "clip": 1.0,
         "eval_every": 200,
         "eval_unit": "steps",
