@@ -124,6 +124,12 @@ def training_trial(preset: Preset, corpus: str, arm: Arm, seed: int, name: str, 
     )
 
 
+def stagewise_trial(preset: Preset, corpus: str, arm: Arm, seed: int, name: str) -> Trial:
+    """The same model, text and seed as ``training_trial``'s, its rounds trained one after the other."""
+    joint = training_trial(preset, corpus, arm, seed, name)
+    return replace(joint, config={**joint.config, "training": {**joint.config["training"], "stagewise": True}})
+
+
 def with_rates(training: TrainingConfig, factor: float) -> TrainingConfig:
     """The training with all its learning rates multiplied by a factor."""
     matrix_lr = None if training.matrix_lr is None else training.matrix_lr * factor
