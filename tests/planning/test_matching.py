@@ -41,7 +41,9 @@ def test_any_layer_can_be_given_a_number_of_parameters(attention):
 
 def test_what_cannot_be_matched_shows_the_nearest():
     tiny = LanguageModelConfig(vocab_size=3, d_model=4, n_layers=1, n_heads=4, max_len=2, ffn_multiple=0.25)
-    with pytest.raises(ValueError, match=r"no boosted model has 13 parameters: the nearest, d_model=4 with .*, has 2\d\d"):
+    with pytest.raises(
+        ValueError, match=r"no boosted model has 13 parameters: the nearest, d_model=4 with .*, has 2\d\d"
+    ):
         matching.match_cost(tiny, 13.0)
     with pytest.raises(ValueError, match=r"by='flps' .*did you mean 'flops'"):
         matched(tiny, "flps")

@@ -2,8 +2,8 @@
 
     A 4 B 3 C 6 D 1   C 6 A 4 D 1 B 3        what is to be said at the keys of the second half: 6 4 1 3
 
-Keys are distinct within a sequence, values need not be. A sequence of T tokens shows T/4 pairs; a longer one shows more.
-Every key is asked once, in an order drawn at random: the reference lets a power law place the questions.
+Keys are distinct within a sequence, values need not be. A sequence of T tokens shows T/4 pairs, so that a longer one
+shows more. Every key is asked once, in an order drawn at random: the reference lets a power law place the questions.
 
 Reference: Arora et al., "Zoology: Measuring and Improving Recall in Efficient Language Models", ICLR 2024,
 https://arxiv.org/abs/2312.04927

@@ -2,9 +2,9 @@
 
     s_0 = p_0,    s_t = p_t o s_{t-1},    with p_t one of the four swaps of neighbours, which generate all of S5
 
-Deciding such products is complete for NC1: a transformer of fixed depth, which lies in TC0, cannot do it at every length
-unless the two classes are one. The reference draws from all 120 permutations, of which models this small learn no more
-than the first position. Permutations are numbered in lexicographic order, so that 0 is the identity.
+Deciding such products is complete for NC1: a transformer of fixed depth, which lies in TC0, cannot do it at every
+length unless the two classes are one. The reference draws from all 120 permutations, of which models this small learn
+no more than the first position. Permutations are numbered in lexicographic order, so that 0 is the identity.
 
 Reference: Merrill, Petty and Sabharwal, "The Illusion of State in State-Space Models", ICML 2024,
 https://arxiv.org/abs/2404.08819

@@ -1,6 +1,6 @@
 """Gradient-boosted trees on the retrieval task: boosting as it is usually done, on the samples a model is trained with.
 
-    F_0 = mean of the targets,    F_m = F_{m-1} + eta tree_m,    tree_m fitted to y - F_{m-1},    for each dimension apart
+    F_0 = mean of y,    F_m = F_{m-1} + eta tree_m,    tree_m fitted to y - F_{m-1},    for each dimension of y apart
 
 Reference: Friedman, "Greedy function approximation: a gradient boosting machine", Annals of Statistics 29, 2001. The
 trees are those of scikit-learn's HistGradientBoostingRegressor.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,16 +83,17 @@ def score_trees(
     )
     x, y = all_samples(task, training, seed)
     queries, index = test_set(task, size)
+    options: dict[str, Any] = {  # whose types scikit-learn does not state
+        "max_iter": trees.n_rounds,
+        "max_leaf_nodes": trees.max_leaves,
+        "learning_rate": trees.shrinkage,
+        "early_stopping": False,
+        "random_state": seed,
+    }
     predictions = {m: torch.empty(size, task.d) for m in after}
     with threadpool_limits(limits=1):  # a trial has one core
         for j in range(task.d):
-            model = HistGradientBoostingRegressor(
-                max_iter=trees.n_rounds,
-                max_leaf_nodes=trees.max_leaves,
-                learning_rate=trees.shrinkage,
-                early_stopping=False,
-                random_state=seed,
-            ).fit(x.numpy(), y[:, j].numpy())
+            model = HistGradientBoostingRegressor(**options).fit(x.numpy(), y[:, j].numpy())
             for m, predicted in enumerate(model.staged_predict(queries.numpy()), start=1):
                 if m in predictions:
                     predictions[m][:, j] = torch.from_numpy(predicted)

@@ -1,16 +1,16 @@
 """Phases of a training: one for everything, or rounds one after the other and then everything together.
 
-    phase m < M    trains round m with its gate, on the loss of the task; rounds before it are frozen as all else is, and
-                   rounds after it are left out. Phase 0 trains the whole model without corrections.
+    phase m < M    trains round m with its gate, on the loss of the task; all else is frozen, and rounds after it are
+                   left out. Phase 0 trains the whole model without corrections.
     phase M        corrects: everything is trained
 
-The M + 1 phases of a stagewise training are equally long, up to one update, and add up to the training's steps. Each has
-the schedule of learning rates of a run of its own length, and an optimizer of its own. The gate is the boosting rate,
-which is learned with its round.
+The M + 1 phases of a stagewise training are equally long, up to one update, and add up to the training's steps. Each
+has the schedule of learning rates of a run of its own length, and an optimizer of its own. The gate is the boosting
+rate, which is learned with its round.
 
-Reference: Badirli et al., "Gradient Boosting Neural Networks: GrowNet", 2020, https://arxiv.org/abs/2002.07971 (learners
-added stage by stage, a learned boosting rate, a corrective step; there after every stage, here once at the end);
-Huang et al., "Learning Deep ResNet Blocks Sequentially using Boosting Theory", ICML 2018,
+Reference: Badirli et al., "Gradient Boosting Neural Networks: GrowNet", 2020, https://arxiv.org/abs/2002.07971
+(learners added stage by stage, a learned boosting rate, a corrective step; there after every stage, here once at the
+end); Huang et al., "Learning Deep ResNet Blocks Sequentially using Boosting Theory", ICML 2018,
 https://arxiv.org/abs/1706.04964 (earlier blocks frozen).
 """
 

@@ -127,10 +127,7 @@ def collect(preset: Preset, results: Results) -> Table:
     for layer, by_task in found.items():
         cells: list[Cell | None] = []
         for name, by_seed in by_task.items():
-            cells += [
-                cell(accuracy_of(name, layer), over_seeds(trained(by_seed))),
-                Cell(over_seeds(doubled(by_seed))),
-            ]
+            cells += [cell(accuracy_of(name, layer), over_seeds(trained(by_seed))), Cell(over_seeds(doubled(by_seed)))]
         sizes = [result.parameters / 1e3 for by_seed in by_task.values() for result in by_seed.values()]
         table.add_row(layer, [*cells, Cell(exactly(sum(sizes) / len(sizes)))])
     for (name, rival), quantity in OVER.items():

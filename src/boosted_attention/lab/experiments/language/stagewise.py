@@ -73,8 +73,8 @@ def collect(preset: Preset, results: Results) -> Table:
         compare_arms(table, preset, corpus, found, COMPARED)
         table.notes += described(preset, corpus, found, {**JOINT, **STAGEWISE})
     table.notes.append(
-        "One after the other: round 0 with the whole model, then each correction with its gates alone, then everything; "
-        "as many steps as together, divided equally, each phase with the whole schedule."
+        "One after the other: round 0 with the whole model, then each correction with its gates alone, then "
+        "everything; as many steps as together, divided equally, each phase with the whole schedule."
     )
     return table
 
