@@ -28,7 +28,7 @@ ROOMS = [
     {"train"},
     {"pretrained"},
     {"planning"},
-    {"retrieval"},
+    {"retrieval", "recall"},
     {"theory"},
     {"lab"},
     {"report"},
@@ -49,7 +49,17 @@ LAB = [
 ]
 MAY_BUILD_ITS_CLASS = {("boosted_attention.model.config", "boosted_attention.model.language_model")}
 CORE = {"torch", "numpy", "scipy", "safetensors", "tokenizers", "filelock", "tyro", "rich", "jinja2", "markupsafe"}
-OPTIONAL = {"submitit", "matplotlib", "datasets", "zstandard", "tensorboard", "transformers", "peft"}
+OPTIONAL = {
+    "sklearn",
+    "threadpoolctl",
+    "submitit",
+    "matplotlib",
+    "datasets",
+    "zstandard",
+    "tensorboard",
+    "transformers",
+    "peft",
+}
 
 
 def module_name(path: Path) -> str:
@@ -214,6 +224,7 @@ ROOMS_OF_USERS = [
     "pretrained",
     "planning",
     "retrieval",
+    "recall",
     "theory",
     "report",
 ]

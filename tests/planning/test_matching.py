@@ -30,12 +30,21 @@ def test_matched_models_cost_the_same(by, arm):
     assert matching.COSTS[by](found) == pytest.approx(matching.COSTS[by](model), rel=0.01)
 
 
+@pytest.mark.parametrize("attention", ["boosted", "gated", "differential-v2"])
+def test_any_layer_can_be_given_a_number_of_parameters(attention):
+    model = replace(RECIPES["mini"].model, attention=attention)
+    found = matching.match_cost(model, 300_000)
+    assert found.attention == attention
+    assert found.num_params() == pytest.approx(300_000, rel=0.01)
+    assert matching.match_cost(found, found.num_params()) == found
+
+
 def test_what_cannot_be_matched_shows_the_nearest():
     tiny = LanguageModelConfig(vocab_size=3, d_model=4, n_layers=1, n_heads=4, max_len=2, ffn_multiple=0.25)
     with pytest.raises(
-        ValueError, match=r"no standard model has the parameters of 'boosted', .*: the nearest, d_model="
+        ValueError, match=r"no boosted model has 13 parameters: the nearest, d_model=4 with .*, has 2\d\d"
     ):
-        matching.match_cost(tiny, 13.0, matching.COSTS["parameters"], "parameters")
+        matching.match_cost(tiny, 13.0)
     with pytest.raises(ValueError, match=r"by='flps' .*did you mean 'flops'"):
         matched(tiny, "flps")
 

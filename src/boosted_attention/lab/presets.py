@@ -140,6 +140,19 @@ class FinetunePreset:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecallPreset:
+    """Sequence tasks: which layers learn them, and how long."""
+
+    layers: tuple[str, ...] = ("standard", "twicing", "boosted", "boosted-input", "parallel", "sequential")
+    """Names of the catalog, all of it if empty; the widths are chosen for the parameters of "boosted"."""
+    seeds: tuple[int, ...] = (0, 1)
+    d_model: int = 64  # of "boosted"
+    n_layers: int = 1
+    steps: int = 250
+    test_size: int = 500  # sequences of either length
+
+
+@dataclass(frozen=True, kw_only=True)
 class Preset:
     """Seeds, steps and sizes of a reproduction."""
 
@@ -152,6 +165,9 @@ class Preset:
     map_size: int  # queries per point of a map
     text: TextPreset = TextPreset()
     finetune: FinetunePreset = FinetunePreset()
+    recall: RecallPreset = RecallPreset()
+    tree_seeds: int = 1  # of gradient-boosted trees
+    tree_rounds: int = 50  # of the same, at least 3
     experiments: tuple[str, ...] = ()  # done unasked, the most important first; those of every preset if empty
 
     @property
@@ -171,6 +187,8 @@ class Preset:
             long_seeds=seeds,
             text=replace(self.text, seeds=more),
             finetune=replace(self.finetune, n_seeds=seeds),
+            recall=replace(self.recall, seeds=tuple(range(seeds))),
+            tree_seeds=seeds,
         )
 
     def with_corpora(self, corpora: Sequence[str]) -> Preset:
@@ -248,8 +266,8 @@ PRESETS = {
         name="smoke",
         seeds=2,
         long_seeds=2,
-        steps=2,
-        long_steps=3,
+        steps=4,
+        long_steps=5,
         test_size=300,
         map_size=100,
         text=TextPreset(
@@ -262,6 +280,8 @@ PRESETS = {
             hull_pairs=12,
         ),
         finetune=FinetunePreset(steps=3, max_len=16, held_out=200, timed_steps=1),
+        recall=RecallPreset(layers=("standard", "boosted"), d_model=16, steps=2, test_size=8),
+        tree_rounds=3,
     ),
     "quick": Preset(
         name="quick",
@@ -273,6 +293,8 @@ PRESETS = {
         **SYNTHETIC,
         text=TextPreset(recipe="arena", seeds=(42, 123, 7)),
         finetune=FinetunePreset(steps=200, batch_size=1, max_len=512, held_out=8192, n_seeds=1),
+        recall=RecallPreset(layers=(), seeds=(0, 1, 2)),
+        tree_seeds=3,
     ),
     "arena": Preset(
         name="arena",
@@ -351,6 +373,8 @@ PRESETS = {
         **{**SYNTHETIC, "seeds": 30, "long_seeds": 30, "map_size": 20_000},
         text=TextPreset(recipe=PAPERS_RECIPE, corpora=("wikitext-103", "openwebtext")),
         finetune=FinetunePreset(steps=2000, batch_size=8, max_len=1024, held_out=131_072),
+        recall=RecallPreset(layers=(), seeds=(0, 1, 2)),
+        tree_seeds=3,
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Matched baselines: the standard model that costs what another model costs.
+"""Matched models: the standard model that costs what another model costs, or any model of a given cost.
 
 The width is chosen first, as the paper does, in steps of the number of heads (twice that with rotary positions, which
 turn pairs of dimensions). Where no width comes within one percent, the feed-forward network of the nearest width is
@@ -31,20 +31,27 @@ def matched(model: LanguageModelConfig, by: str = "parameters") -> LanguageModel
         by: "parameters", "non-embedding parameters" or "flops".
     """
     require_choice("by", by, COSTS)
-    return match_cost(model, COSTS[by](model), COSTS[by], by)
+    standard = replace(model, attention="standard", attention_options={}, boosted_layers="all")
+    return match_cost(standard, COSTS[by](model), by)
 
 
-def match_cost(model: LanguageModelConfig, target: float, cost: Cost, what: str) -> LanguageModelConfig:
-    """A standard model whose cost, which must grow with its width, is within one percent of ``target``."""
-    base = replace(model, attention="standard", attention_options={}, boosted_layers="all")
+def match_cost(base: LanguageModelConfig, target: float, by: str = "parameters") -> LanguageModelConfig:
+    """A model of another width whose cost is within one percent of ``target``.
+
+    Args:
+        base: the model to be made wider or narrower; its attention, depth and heads stay.
+        target: the cost it is to have.
+        by: a name of COSTS, which must grow with the width.
+    """
+    cost = COSTS[by]
     nearest = nearest_width(base, target, cost)
     if off(cost(nearest), target) > CLOSE:
         nearest = adjust_ffn(nearest, target, cost)
     found = cost(nearest)
     if off(found, target) > CLOSE:
         raise InputError(
-            f"no standard model has the {what} of {model.attention!r}, {target:,.0f}: the nearest, "
-            f"d_model={nearest.d_model} with a feed-forward network of {nearest.d_ffn}, has {found:,.0f}"
+            f"no {base.attention} model has {target:,.0f} {by}: the nearest, d_model={nearest.d_model} with a "
+            f"feed-forward network of {nearest.d_ffn}, has {found:,.0f}"
         )
     return nearest
 

@@ -13,8 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from boosted_attention.attention.trace import traced_layers
 from boosted_attention.progress import Progress
 from boosted_attention.retrieval.task import RetrievalTask, Score, score
+from boosted_attention.train.groups import rounds_of
+from boosted_attention.train.phases import Phase, joint, stagewise
 
 TEST_SEED = 1_000_003  # one test set for all seeds and models, so that differences are paired
 
@@ -48,6 +51,7 @@ def train(
     seeds: Sequence[int],
     *,
     together: bool = True,
+    one_round_at_a_time: bool = False,
     progress: Progress = lambda fraction: None,
 ) -> list[nn.Module]:
     """Train one module per seed. A seed fixes initialisation and samples, whatever the other seeds are.
@@ -58,18 +62,29 @@ def train(
         training: hyperparameters.
         seeds: one module is trained for each.
         together: stack all seeds in one vmap; otherwise they are trained one after the other.
+        one_round_at_a_time: train stagewise, as ``train/phases.py`` says, each phase with a cosine of its own.
         progress: called with the fraction done.
     """
     modules = [seeded(partial(make, seed), seed) for seed in seeds]
     groups = [modules] if together else [[module] for module in modules]
     numbers = [list(seeds)] if together else [[seed] for seed in seeds]
+    phases = joint(training.steps)
+    if one_round_at_a_time:
+        phases = stagewise(training.steps, max(layer.n_rounds for layer in traced_layers(modules[0]).values()))
     for done, (group, group_seeds) in enumerate(zip(groups, numbers, strict=True)):
-        _train_group(group, task, training, group_seeds, lambda f, done=done: progress((done + f) / len(groups)))
+        _train_group(
+            group, task, training, group_seeds, phases, lambda f, done=done: progress((done + f) / len(groups))
+        )
     return modules
 
 
 def _train_group(
-    modules: list[nn.Module], task: RetrievalTask, training: RetrievalTraining, seeds: Sequence[int], progress: Progress
+    modules: list[nn.Module],
+    task: RetrievalTask,
+    training: RetrievalTraining,
+    seeds: Sequence[int],
+    phases: Sequence[Phase],
+    progress: Progress,
 ) -> None:
     memory = task.patterns()[None]  # (1, K, d)
     weights: dict[str, Tensor] = dict(modules[0].named_parameters())
@@ -83,22 +98,28 @@ def _train_group(
         return functional_call(modules[0], weights, (x[None],), {"memory": memory})[0]  # (n, d) -> (n, d)
 
     run = predict if len(modules) == 1 else vmap(predict)
-    optimizer = torch.optim.Adam([weights[name] for name in trainable], lr=training.lr, fused=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, training.steps)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    for step in range(training.steps):
-        samples = [task.sample(training.batch, generator) for generator in generators]
-        x, index = (torch.stack(part) if len(modules) > 1 else part[0] for part in zip(*samples, strict=True))
-        target = task.patterns()[index]  # (n, d) or (seeds, n, d)
-        prediction = run(weights, x)  # the same, or with several answers per query before the last two
-        target = target[..., None, :, :] if prediction.ndim > target.ndim else target
-        error = (prediction - target).square().mean(dim=(-2, -1))
-        loss = error.sum()  # seeds and answers do not mix: each has the gradient it has alone
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        progress((step + 1) / training.steps)
+    rounds = rounds_of(modules[0])
+    for phase in phases:
+        phase.leave_out_later_rounds(modules[0])
+        chosen = [name for name in trainable if phase.trains(rounds[name])]
+        for name in trainable:
+            weights[name].requires_grad_(name in chosen)
+        optimizer = torch.optim.Adam([weights[name] for name in chosen], lr=training.lr, fused=True)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, phase.length)
+        for step in range(phase.first, phase.first + phase.length):
+            samples = [task.sample(training.batch, generator) for generator in generators]
+            x, index = (torch.stack(part) if len(modules) > 1 else part[0] for part in zip(*samples, strict=True))
+            target = task.patterns()[index]  # (n, d) or (seeds, n, d)
+            prediction = run(weights, x)  # the same, or with several answers per query before the last two
+            target = target[..., None, :, :] if prediction.ndim > target.ndim else target
+            error = (prediction - target).square().mean(dim=(-2, -1))
+            loss = error.sum()  # seeds and answers do not mix: each has the gradient it has alone
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            progress((step + 1) / training.steps)
     if len(modules) > 1:
         for i, module in enumerate(modules):
             module.load_state_dict({name: t[i].detach() for name, t in weights.items()})

@@ -62,6 +62,9 @@ class TrainingConfig:
     """Parameters with weight decay: all, or matrices (hidden ones); by default all with adamw, matrices with muon."""
     beta2: float = 0.999
     """Second decay rate of adamw."""
+    stagewise: bool = False
+    """Rounds trained one after the other, each with all before it frozen, and then everything together: as many phases
+    as there are rounds and one more, in the same number of steps, each with the whole schedule."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 for no clipping."""
     eval_every: int = 200

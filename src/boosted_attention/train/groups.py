@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from boosted_attention.attention.trace import traced_layers
+from boosted_attention.attention.trace import ModuleTree, traced_layers
 from boosted_attention.documentation import documented
 from boosted_attention.model.protocols import CausalModel, PacksMatrices
 
@@ -35,6 +35,7 @@ class TrainedParameter:
     is_matrix: bool = False  # Whether it is a hidden matrix, or several in one.
     is_gate: bool = False  # Whether it belongs to a gate between rounds, or to a residual rule.
     is_correction: bool = False  # Whether it belongs to a round from 1 on.
+    round: int = 0  # Round it belongs to, a gate to the one it admits; 0 for all that is in no correction.
     divide: Division = undivided  # Division of a tensor of its shape into matrices, as ``PacksMatrices`` says.
 
 
@@ -45,6 +46,7 @@ def trained_parameters(model: CausalModel) -> dict[str, TrainedParameter]:
         model: the model; frozen parameters are left out, tensors without storage will do.
     """
     layers = traced_layers(model).values()
+    rounds = rounds_of(model)
     gates = members([part for layer in layers for part in (*layer.gates, *layer.residuals)])
     corrections = members([learner for layer in layers for learner in list(layer.rounds)[1:]])
     blocks = members(model.blocks())
@@ -60,10 +62,28 @@ def trained_parameters(model: CausalModel) -> dict[str, TrainedParameter]:
             is_matrix=p.ndim == 2 and id(p) in blocks - gates,
             is_gate=id(p) in gates,
             is_correction=id(p) in corrections,
+            round=rounds[name],
             divide=divisions.get(name, undivided),
         )
         for name, p in model.named_parameters()
         if p.requires_grad
+    }
+
+
+def rounds_of(model: ModuleTree) -> dict[str, int]:
+    """Return the round of every parameter by name: that of a correction or its gate, 0 for all others.
+
+    Args:
+        model: any module that contains attention layers of boosted_attention.
+    """
+    found: dict[int, int] = {}
+    for layer in traced_layers(model).values():
+        for m, parts in enumerate(zip(layer.rounds[1:], layer.gates, strict=True), start=1):
+            found |= dict.fromkeys(members(parts), m)
+    return {
+        f"{place}.{name}".removeprefix("."): found.get(id(p), 0)
+        for place, module in model.named_modules()
+        for name, p in module.named_parameters(recurse=False)
     }
 
 

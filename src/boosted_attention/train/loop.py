@@ -26,9 +26,11 @@ from boosted_attention.train import checkpoint
 from boosted_attention.train.evaluation import Evaluation, evaluate
 from boosted_attention.train.folder import differences, load_weights
 from boosted_attention.train.gradients import accumulate_gradients
+from boosted_attention.train.groups import trained_parameters
 from boosted_attention.train.metrics import Metrics, NoMetrics
 from boosted_attention.train.optim import TrainingOptimizer
 from boosted_attention.train.parallel import job, own_part
+from boosted_attention.train.phases import Phase, phase_of
 from boosted_attention.train.probe import leakage_probe
 from boosted_attention.train.results import EvaluationRow, LeakageReport, RunResult, SplitScore, StepRow, ValidationRow
 from boosted_attention.train.resume import best_to_test, find_checkpoint
@@ -78,8 +80,8 @@ class TrainingLoop:
         self.loss = self.parallel.distribute(
             self.model, self.device, checkpointing=setup.checkpoint_activations, compiled=self.training.compile
         )
-        self.optimizer = TrainingOptimizer(self.training, self.model)
-        self.trained = self.optimizer.parameters
+        self.trainable = trained_parameters(self.model)
+        self._enter(phase_of(setup.phases, 0 if found is None else max(0, found.step - 1)))  # whose state it holds
         path = self.folder / "metrics.jsonl"
         self.metrics = Metrics(path, tensorboard=setup.tensorboard) if self.parallel.main else NoMetrics()
         self.done, self.tokens, self.seconds = 0, 0, 0.0
@@ -90,6 +92,16 @@ class TrainingLoop:
         """Tell all processes what the main one finds."""
         found = self.parallel.agree(lambda: look() if self.parallel.main else None)
         return self.parallel.gathered(found)[0]
+
+    def _enter(self, phase: Phase) -> None:
+        """Begin a phase: freeze what it does not train, leave out later rounds, and start an optimizer of its own."""
+        self.phase = phase
+        phase.leave_out_later_rounds(self.model)
+        trained = {name: p for name, p in self.trainable.items() if phase.trains(p.round)}
+        for name, parameter in self.trainable.items():
+            parameter.value.requires_grad_(name in trained)
+        self.optimizer = TrainingOptimizer(self.training, self.model, trained)
+        self.trained = self.optimizer.parameters
 
     def _config(self) -> dict[str, Any]:
         """Return everything that decides what comes out, as config.json holds it."""
@@ -143,10 +155,12 @@ class TrainingLoop:
     def _step(self) -> int:
         """Make one update; return the number of a signal that asks for the end, or 0."""
         started = time.monotonic()
+        if (phase := phase_of(self.setup.phases, self.done)) != self.phase:
+            self._enter(phase)
         ids, targets = self.setup.batches(self.done)
         name = batch_hash(ids)
-        lr = self.training.lr_at(self.done, self.total)
-        self.optimizer.set_rates(self.done, self.total)
+        lr = self.training.lr_at(self.done - phase.first, phase.length)
+        self.optimizer.set_rates(self.done - phase.first, phase.length)
         share = accumulate_gradients(
             self.loss,
             self.parallel.rows(ids).to(self.device),
@@ -177,7 +191,7 @@ class TrainingLoop:
         return next((number for number, count in zip(STOPS, signalled, strict=True) if count), 0)
 
     def _evaluate(self) -> None:
-        """Measure the validation loss, and keep the weights if they are the best so far."""
+        """Measure the validation loss, and keep the weights if all rounds run and they are the best so far."""
         found = self._evaluation("validation")
         row = ValidationRow(
             step=self.done,
@@ -188,7 +202,7 @@ class TrainingLoop:
         )
         self.metrics.write(EvaluationRow(**vars(row), rounds=self._dynamics()))
         self.observer.evaluated(row)
-        if self.done and (self.best is None or found.loss < self.best.validation_loss):
+        if self.done and self.phase.round is None and (self.best is None or found.loss < self.best.validation_loss):
             self.best = row
             self._require_finite()
             self._write("best", {"model": self.model.state_dict()})

@@ -124,14 +124,18 @@ class TrainingOptimizer:
     Args:
         training: the configuration with the optimizer's settings.
         model: what is trained, distributed over processes already if it is to be.
+        trained: the parameters to be updated, where they are some of those.
 
     Raises:
         InputError: the optimizer is unknown, or an option concerns parameters that the model does not have.
     """
 
-    def __init__(self, training: TrainingConfig, model: CausalModel):
-        trained = trained_parameters(model)
-        require_groups(training, trained.values())
+    def __init__(
+        self, training: TrainingConfig, model: CausalModel, trained: Mapping[str, TrainedParameter] | None = None
+    ):
+        if trained is None:
+            trained = trained_parameters(model)
+            require_groups(training, trained.values())
         self.training, self.kind = training, OPTIMIZERS[training.optimizer]
         self.parameters = {name: parameter.value for name, parameter in trained.items()}
         self.rules = {name: self.kind.rule(parameter) for name, parameter in trained.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from boosted_attention.attention.trace import traced_layers
 from boosted_attention.data.batches import Batches
 from boosted_attention.data.tokens import TokenData
 from boosted_attention.documentation import documented
@@ -13,6 +14,7 @@ from boosted_attention.train.groups import trained_parameters
 from boosted_attention.train.observer import TrainingObserver, Unwatched
 from boosted_attention.train.optim import require_groups
 from boosted_attention.train.parallel import ALONE, Parallel
+from boosted_attention.train.phases import joint, require_trained_rounds, stagewise
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import require
 
@@ -63,6 +65,14 @@ class TrainingSetup:
             need = 2 if self.training.protocol == "full" else self.training.batch_size * self.config.model.max_len
             have = len(self.data.splits[split])
             require(have >= need, f"the {split} split has {have} tokens; evaluation needs at least {need}")
-        require_groups(self.training, trained_parameters(self.config.model.on_meta()).values())
+        model = self.config.model.on_meta()
+        trained = trained_parameters(model)
+        require_groups(self.training, trained.values())
         self.parallel.require_rows(self.training.batch_size)
         self.total = self.training.total_steps(self.batches.steps_per_epoch)
+        self.phases = joint(self.total)
+        if self.training.stagewise:
+            require(self.parallel.world == 1, f"stagewise=True needs one process; there are {self.parallel.world}")
+            n_rounds = max((layer.n_rounds for layer in traced_layers(model).values()), default=1)
+            self.phases = stagewise(self.total, n_rounds)
+            require_trained_rounds((parameter.round for parameter in trained.values()), n_rounds)

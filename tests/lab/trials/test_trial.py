@@ -37,7 +37,10 @@ def test_names_and_schemas_of_the_works():
         "retrieval.baselines": 1,
         "retrieval.routing": 1,
         "retrieval.temperature": 1,
+        "recall.train": 1,
         "retrieval.train": 1,
+        "retrieval.train-stagewise": 1,
+        "retrieval.trees": 1,
         "theory.propositions": 2,
         "theory.sizes": 1,
     }

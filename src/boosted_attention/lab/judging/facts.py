@@ -141,6 +141,21 @@ KV_SOURCE = Fact(
     section="App. D",
     is_ours=True,
 )
+RECALL = Fact(
+    id="recall",
+    title="recalls and composes",
+    sentence="Boosted attention recalls associations and composes permutations better than a standard model with as "
+    "many parameters.",
+    section="8",
+    is_ours=True,
+)
+TOGETHER = Fact(
+    id="together",
+    title="rounds trained together",
+    sentence="Rounds trained together do better than rounds trained one after the other, as boosting trains them.",
+    section="4.2",
+    is_ours=True,
+)
 
 FACTS = (
     BEATS_STANDARD,
@@ -160,4 +175,6 @@ FACTS = (
     SIZE,
     KV_SOURCE,
     A_FORM_PAYS,
+    RECALL,
+    TOGETHER,
 )

@@ -14,6 +14,7 @@ from boosted_attention.retrieval.routing import FEATURES, Routers, score_routes
 from boosted_attention.retrieval.scoring import score_baselines, score_trained
 from boosted_attention.retrieval.task import RetrievalTask
 from boosted_attention.retrieval.training import RetrievalTraining, train
+from boosted_attention.retrieval.trees import BoostedTrees, score_trees
 
 Config = dict[str, Any]
 
@@ -29,12 +30,34 @@ def train_models(
     context: Context, *, task: Config, model: Config, training: Config, seeds: Sequence[int], test_size: int
 ) -> Config:
     """Train one model for all seeds and score it: {seed: RetrievalResult}."""
+    return trained_and_scored(context, task, model, training, seeds, test_size)
+
+
+@work("retrieval.train-stagewise")
+def train_stagewise(
+    context: Context, *, task: Config, model: Config, training: Config, seeds: Sequence[int], test_size: int
+) -> Config:
+    """Train the rounds of one model one after the other, then all together: {seed: RetrievalResult}."""
+    return trained_and_scored(context, task, model, training, seeds, test_size, one_round_at_a_time=True)
+
+
+def trained_and_scored(
+    context: Context,
+    task: Config,
+    model: Config,
+    training: Config,
+    seeds: Sequence[int],
+    test_size: int,
+    *,
+    one_round_at_a_time: bool = False,
+) -> Config:
     the_task, the_model = RetrievalTask(**task), RetrievalModel(**model)
     layers = train(
         lambda _: the_model.build(the_task.d),
         the_task,
         RetrievalTraining(**training),
         seeds,
+        one_round_at_a_time=one_round_at_a_time,
         progress=lambda f: context.progress(0.95 * f),
     )
     result = {}
@@ -42,6 +65,23 @@ def train_models(
         assert isinstance(layer, AttentionLayer)
         result[seed] = score_trained(layer, the_task, test_size)
     return to_json(result)
+
+
+@work("retrieval.trees")
+def grow_trees(
+    context: Context, *, task: Config, trees: Config, training: Config, seed: int, after: Sequence[int], test_size: int
+) -> Config:
+    """Fit gradient-boosted trees to the samples of a training and score them: {rounds: Score}."""
+    found = score_trees(
+        BoostedTrees(**trees),
+        RetrievalTask(**task),
+        RetrievalTraining(**training),
+        seed,
+        test_size,
+        after,
+        progress=context.progress,
+    )
+    return to_json(found)
 
 
 @work("retrieval.routing")

@@ -64,6 +64,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
         "weight_decay": 0.01,
         "weight_decay_on": None,
         "beta2": 0.999,
+        "stagewise": False,
         "clip": 1.0,
         "eval_every": 200,
         "eval_unit": "steps",
@@ -145,6 +146,12 @@ def stretched(preset: Preset, training: TrainingConfig, steps: int) -> TrainingC
     """The preset's training with another number of steps, its schedule in proportion."""
     horizon = round(training.horizon * steps / preset_steps(preset))
     return replace(training, steps=steps, epochs=None, horizon=horizon, eval_unit="steps")
+
+
+def stagewise_trial(preset: Preset, corpus: str, arm: Arm, seed: int, name: str) -> Trial:
+    """The same model, text and seed as ``training_trial``'s, its rounds trained one after the other."""
+    joint = training_trial(preset, corpus, arm, seed, name)
+    return replace(joint, config={**joint.config, "training": {**joint.config["training"], "stagewise": True}})
 
 
 def with_rates(training: TrainingConfig, factor: float) -> TrainingConfig:

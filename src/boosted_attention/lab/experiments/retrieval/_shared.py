@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from boosted_attention.lab.experiment import Results
@@ -82,6 +82,12 @@ def training_trial(
         label=f"{name_of(model)}, {describe(the_task)}, {steps} steps" + (f", lr {lr:g}" if lr != 3e-3 else ""),
         seconds=steps * COST[model["family"]] * (0.004 + 0.0008 * size * (1 + model.get("n_rounds", 1))),
     )
+
+
+def stagewise_trial(preset: Preset, the_task: dict[str, Any], model: dict[str, Any], **options: Any) -> Trial:
+    """One model on one task, all seeds, its rounds trained one after the other; options are ``training_trial``'s."""
+    joint = training_trial(preset, the_task, model, **options)
+    return replace(joint, work="retrieval.train-stagewise", label=f"{joint.label}, stagewise")
 
 
 def baseline_trial(preset: Preset, the_task: dict[str, Any]) -> Trial:
