@@ -44,7 +44,6 @@ MIXED = {  # layers with a learner per round
         "kv_source": "input",
         "space": "output",
     },
-    "strict-twicing+composition": {"learner": ("strict-twicing", "composition")},
     "equilibrium+softmax": {"learner": ("equilibrium", "softmax"), "max_steps": 40, "tol": 0.0},
 }
 

@@ -147,13 +147,18 @@ class TransformersLayer(LayerCache):
         layer = self._held(kind, m)
         if not layer.is_initialized:
             layer.lazy_initialization(new, new)
-        held = layer.values if kind == "v" else layer.keys
-        grown = torch.cat([held[..., : self.length, :], new], dim=-2) if held.numel() else new
+        held = self.past(slot)
+        grown = new if held is None else torch.cat([held, new], dim=-2)
         if kind != "v":
             layer.keys = grown
         if kind != "k":
             layer.values = grown
         return grown
+
+    def past(self, slot: Slot) -> Tensor | None:
+        kind, m = slot
+        layer = self._held(kind, m)
+        return (layer.values if kind == "v" else layer.keys)[..., : self.length, :] if self.length else None
 
     def _held(self, kind: str, m: int) -> Any:
         """Pairs of round m first, then, behind all rounds that a model may have, other slots."""
