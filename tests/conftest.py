@@ -46,7 +46,6 @@ MIXED = {  # layers with a learner per round
         "kv_source": "input",
         "space": "output",
     },
-    "strict-twicing+composition": {"learner": ("strict-twicing", "composition")},
     "local-keys+gated, shared": {"learner": ("local-keys", "gated"), "kv_source": "shared", "gate": "headwise"},
     "differential-v2+local, output": {"learner": ("differential-v2", "local"), "space": "output", "gate": "vector"},
     "equilibrium+softmax": {"learner": ("equilibrium", "softmax"), "max_steps": 40, "tol": 0.0},

@@ -148,8 +148,8 @@ class TransformersLayer(LayerCache):
         layer = self._layer_of(kind, m)
         if not layer.is_initialized:
             layer.lazy_initialization(new, new)
-        held = layer.values if kind == "v" else layer.keys
-        grown = torch.cat([held[..., : self.length, :], new], dim=-2) if held.numel() else new
+        held = self.past(slot)
+        grown = new if held is None else torch.cat([held, new], dim=-2)
         if kind != "v":
             layer.keys = grown
         if kind != "k":
@@ -159,6 +159,11 @@ class TransformersLayer(LayerCache):
     def recent(self, slot: Slot, new: Tensor, count: int) -> Tensor:
         """Keep all positions: transformers may crop its caches."""
         return self.append(slot, new)[:, :, -(count + new.shape[2]) :]
+
+    def past(self, slot: Slot) -> Tensor | None:
+        kind, m = slot
+        layer = self._layer_of(kind, m)
+        return (layer.values if kind == "v" else layer.keys)[..., : self.length, :] if self.length else None
 
     def _layer_of(self, kind: str, m: int) -> Any:
         """Pairs of round m first, then, behind all rounds that a model may have, other slots."""
