@@ -15,6 +15,7 @@ from boosted_attention.attention.checks import (
     causality_violation,
     sample_call,
 )
+from boosted_attention.attention.halting import PonderCosts
 from tests.conftest import D_MODEL, N_HEADS, disturbed, randn
 
 LENGTH = 13
@@ -183,9 +184,9 @@ def test_gradient_of_the_ponder_cost_against_finite_differences(form):
     layer, x = halting(form), randn(2, LENGTH, D_MODEL)
 
     def cost() -> torch.Tensor:
-        ponder = []
+        ponder = PonderCosts()
         layer(x, is_causal=True, ponder=ponder)
-        return ponder[0].sum()
+        return ponder.costs[0].sum()
 
     named = {n: p for n, p in layer.named_parameters() if not n.startswith(("out_proj", "rounds.3", "gates.2"))}
     gradients = torch.autograd.grad(cost(), list(named.values()), materialize_grads=True)
@@ -200,14 +201,14 @@ def test_gradient_of_the_ponder_cost_against_finite_differences(form):
 
 
 def test_the_ponder_cost_is_the_oracles():
-    layer, x, ponder = halting("input"), randn(2, LENGTH, D_MODEL), []
+    layer, x, ponder = halting("input"), randn(2, LENGTH, D_MODEL), PonderCosts()
     layer(x, is_causal=True, ponder=ponder)
     with capture(layer) as traces:
         layer(x, is_causal=True)
     w = reference.within(dict(layer.named_parameters()), "halting.")
     for b in range(2):
         expected = reference.adaptive_mean([r.estimate[b] for r in traces[""].rounds], w)[1]
-        torch.testing.assert_close(ponder[0][b], expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(ponder.costs[0][b], expected, rtol=0, atol=1e-12)
 
 
 def test_disabled_rounds_end_the_loop_sooner():

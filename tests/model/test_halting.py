@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from boosted_attention import KVCache, LanguageModelConfig, capture
@@ -280,6 +281,17 @@ def test_the_training_loss_adds_the_ponder_cost_of_every_layer_and_repeat():
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     again = torch.autograd.grad(model.loss(ids, ids), list(model.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(gradients, again, strict=True))
+
+
+def test_what_layers_share_reaches_them_through_hooks_that_copy():
+    """As FSDP's do with the arguments of every block."""
+    model, ids = halting_layers(value_residual=True).train(), tokens()
+    expected = model.loss(ids, ids)
+    for block in model.layers:
+        block.register_forward_pre_hook(
+            lambda _, args, kwargs: tree_map(lambda leaf: leaf, (args, kwargs)), with_kwargs=True
+        )
+    assert torch.equal(model.loss(ids, ids), expected)
 
 
 def test_layers_that_halt_count_as_if_they_took_every_round():

@@ -83,7 +83,24 @@ def grid_of_muon(full: bool):
     return [(n, kind, a) for a in ("boosted", "gated", "differential") for n in (2, 4) for kind in ("ddp", "fsdp")]
 
 
+DEPTHS = {  # how layers are fed and repeated
+    "layers that halt": ["--attention", "boosted-shared", "--attention-options", "halting=true", "n_rounds=4"],
+    "act": ["--n-repeats", "2", "--halting", "act", "--value-residual"],
+    "ponder": ["--n-repeats", "3", "--halting", "ponder"],
+    "cross": ["--feed", "cross", "--value-residual"],
+    "attention": ["--feed", "attention", *MUON],
+}
+
+
+def grid_of_depths(full: bool):
+    """Cases of the full run alone: tests/model has what one process can show."""
+    return [(name, kind) for name in DEPTHS for kind in ("ddp", "fsdp")] if full else []
+
+
 def pytest_generate_tests(metafunc):
+    if "depth_case" in metafunc.fixturenames:
+        cases = grid_of_depths(metafunc.config.getoption("--full"))
+        metafunc.parametrize("depth_case", cases, ids=lambda case: "-".join(map(str, case)))
     if "muon_case" in metafunc.fixturenames:
         cases = grid_of_muon(metafunc.config.getoption("--full"))
         metafunc.parametrize("muon_case", cases, ids=lambda case: "-".join(map(str, case)))
@@ -118,6 +135,13 @@ def test_any_number_of_processes(case, alone, text_file, tmp_path):
     assert_same_losses(reference, tmp_path / "run", BOUNDS[precision])
     one, other = (load_run(folder) for folder in (reference, tmp_path / "run"))
     assert one.model.state_dict().keys() == other.model.state_dict().keys()
+
+
+def test_any_number_of_processes_however_layers_are_fed_and_repeated(depth_case, alone, text_file, tmp_path):
+    name, kind = depth_case
+    run(2, *training(text_file, tmp_path / "run", "--precision", "float64", *DEPTHS[name], "--parallel", kind))
+    reference = alone("boosted", "float64", 10, *DEPTHS[name])
+    assert_same_losses(reference, tmp_path / "run", BOUNDS["float64"])
 
 
 def test_any_number_of_processes_with_muon(muon_case, alone, text_file, tmp_path):

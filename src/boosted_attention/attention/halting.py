@@ -95,6 +95,21 @@ class Clock:
         return Step(weight, goes_on)
 
 
+class PonderCosts:
+    """The costs N + R, each (B, T), of layers that halt in one pass; no list, which FSDP would hand on as a copy."""
+
+    def __init__(self):
+        self.costs: list[Tensor] = []
+
+    def add(self, cost: Tensor) -> None:
+        """Add the cost of one layer."""
+        self.costs.append(cost)
+
+    def total(self) -> Tensor | None:
+        """Return the sum over the layers; None if none of them halts."""
+        return torch.stack(self.costs).sum(dim=0) if self.costs else None
+
+
 class Tokens(NamedTuple):
     """Some tokens of a batch: equally many of each row that has any, filled up with tokens that do not run."""
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.cache import KVCache, LayerCache
 from boosted_attention.attention.gates import GATES
-from boosted_attention.attention.halting import HaltingUnit, RoundHalting, Tokens
+from boosted_attention.attention.halting import HaltingUnit, PonderCosts, RoundHalting, Tokens
 from boosted_attention.attention.kernels import choose_kernel
 from boosted_attention.attention.learner import (
     LEARNERS,
@@ -191,7 +191,7 @@ class AttentionLayer(Traced):
         trace: LayerTrace | None = None,
         key_value_input: KeyValue | None = None,
         change_values: ValueChange | None = None,
-        ponder: list[Tensor] | None = None,
+        ponder: PonderCosts | None = None,
     ) -> Tensor:
         """Run the rounds and project the result.
 
@@ -210,7 +210,7 @@ class AttentionLayer(Traced):
             key_value_input: (key, value), each (B, T, d_model), that take the place of x as the source of round 0's
                 keys and values, and of later rounds' with kv_source=input. They are at x's positions, unlike a memory.
             change_values: function applied to round 0's new values (B, H_kv, T, dv) before they are cached and read.
-            ponder: list to which a layer that halts appends its ponder cost N + R (B, T).
+            ponder: costs to which a layer that halts adds its N + R (B, T).
 
         Returns:
             (B, T, d_model); with ``out_proj=False`` the last estimate F itself.
@@ -278,7 +278,7 @@ class AttentionLayer(Traced):
         estimate = boosting(x, learners, gates, residuals, None if trace is None else trace.observe, halting)
         if halting is not None:
             if ponder is not None:
-                ponder.append(halting.clock.ponder)
+                ponder.add(halting.clock.ponder)
             if trace is not None:
                 trace.note_halting(halting.clock.steps, halting.weights)
         if layer_cache is not None:

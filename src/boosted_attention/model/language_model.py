@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.attention.dropout import Dropout
+from boosted_attention.attention.halting import PonderCosts
 from boosted_attention.attention.masks import build_mask, padding_mask
 from boosted_attention.attention.rotary import Angles, rotary_angles
 from boosted_attention.model.blocks import NORM_CLASSES, Block, BlockParts
@@ -93,9 +94,10 @@ class LanguageModel(nn.Module):
             h = h + self.positions(positions)
         else:
             call["positions"] = self._angles(positions, h.dtype)
-        call["ponder"] = ponder = []  # costs of layers that halt, each (B, T)
+        call["ponder"] = ponder = PonderCosts()
         thought = self.repeats(self.dropout(h), partial(self._apply_blocks, cache, call))
-        return thought._replace(cost=torch.stack(ponder).sum(dim=0)) if ponder else thought
+        of_layers = ponder.total()
+        return thought if of_layers is None else thought._replace(cost=of_layers)
 
     def _apply_blocks(
         self, cache: KVCache | None, call: dict[str, Any], h: Tensor, repeat: int, running: Tensor | None
