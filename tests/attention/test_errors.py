@@ -186,7 +186,7 @@ OPTIONS = [
     ),
     (
         lambda: BoostedAttention(32, 4, learner=("softmax", "low-rank"), kv_source="shared"),
-        "kv_source='shared' with learner=('softmax', 'low-rank'): 'low-rank' in round 1 lays values out otherwise",
+        "kv_source='shared' with learner=('softmax', 'low-rank'): 'low-rank' in round 1 lays heads out otherwise",
     ),
     (
         lambda: BoostedAttention(32, 4, n_rounds=2, learner=("softmax", "low-rank", "softmax")),

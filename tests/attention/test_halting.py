@@ -60,7 +60,7 @@ def rounds_taken(layer, x, **call) -> torch.Tensor:
 def test_tokens_of_these_tests_differ(form):
     taken = rounds_taken(halting(form), randn(3, LENGTH, D_MODEL), is_causal=True)
     assert len(taken.unique()) >= 3
-    assert all(len(row.unique()) > 1 for row in taken)
+    assert sum(len(row.unique()) > 1 for row in taken) >= 2  # a row that takes all rounds is a case too
 
 
 @pytest.mark.parametrize("kind", MASK_KINDS)
