@@ -3,9 +3,9 @@
 To add one, write its file into this folder and its formula into ``attention/reference.py``:
 
 1. Subclass ``SoftmaxLearner`` and override ``attend``, or, for a round without attention, ``Learner`` and its
-   ``forward``; attributes of ``Learner`` say what it asks of a layer. Options of its own are keyword-only arguments of ``__init__``,
-   documented in the class's ``Args:``. Weights of its own that are random and no linear layer's are named in
-   ``random_start``. Decorate it with ``@register_learner("name")``.
+   ``forward``; attributes of ``Learner`` say what it asks of a layer. Options of its own are keyword-only arguments of
+   ``__init__``, documented in the class's ``Args:``. Weights of its own that are random and no linear layer's are named
+   in ``random_start``. Decorate it with ``@register_learner("name")``.
 2. Subclass the layer, ``class NameAttention(AttentionLayer, learner="name")``: signature and help follow.
 3. Call ``register_layer("name", Layer)``, once per name the catalog is to have, with options as keywords.
 
