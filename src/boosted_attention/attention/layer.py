@@ -81,7 +81,8 @@ class AttentionLayer(Traced):
         self.config = config = resolve(type(self).__name__, given)
         self.n_rounds, self.kernel = config.n_rounds, config.kernel
         made = [learner_class(name)(config, m, **config.options_of(m)) for m, name in enumerate(config.learners)]
-        self._check_learners(made)
+        for m, learner in enumerate(made):
+            self._check_learner(m, learner, made[0])
         self.rounds = nn.ModuleList(made)
         self.gates = nn.ModuleList(
             [
@@ -98,54 +99,53 @@ class AttentionLayer(Traced):
             self.out_proj = nn.Linear(config.d_inner, config.d_model, bias=config.bias, **config.factory)
         self.silence_corrections()
 
-    def _check_learners(self, learners: list[Learner]) -> None:
-        """Raise InputError where a learner does not go with an option, or with the other learners."""
-        config, names = self.config, self.config.learners
-        for m, learner in enumerate(learners):
+    def _check_learner(self, m: int, learner: Learner, first: Learner) -> None:
+        """Raise InputError where the learner of round m does not go with an option, or with that of round 0."""
+        config, name = self.config, self.config.learners[m]
+        require(
+            config.dropout == 0.0 or learner.allows_dropout,
+            f"dropout={config.dropout} must be 0 with learner={name!r} in round {m}: a random map has no fixed point",
+        )
+        require(
+            config.kernel != "fused" or not (learner.needs_maps or learner.needs_maps_in_backward),
+            f"kernel='fused' with learner={name!r} in round {m}: its "
+            f"{'formula' if learner.needs_maps else 'gradient'} contains the attention weights; use kernel='auto'",
+        )
+        require(
+            not config.halting or m == 0 or not learner.needs_square_map,
+            f"halting=True with learner={name!r} in round {m}: it needs queries and keys to be the same positions, and "
+            "tokens that have stopped have no queries",
+        )
+        require(
+            m > 0 or not learner.only_corrects,
+            f"learner={name!r} in round 0 has nothing to correct; begin with another, such as "
+            f"learner=('softmax', {name!r})",
+        )
+        require(
+            config.space == "heads" or not learner.needs_heads,
+            f"space='output' with learner={name!r} in round {m}: it works on heads, which are gone behind an output "
+            "projection; use space='heads'",
+        )
+        require(
+            not learner.needs_estimate or (config.kv_source == "shared" and config.residuals[m - 1] == "estimate"),
+            f"kv_source={config.kv_source!r} and residual={config.residual!r} with learner={name!r} in round {m}: it "
+            "compares F with round 0's values and needs kv_source='shared' and residual='estimate'",
+        )
+        instead = "another learner in round 0" if learner.needs_estimate else "kv_source='residual' or 'input'"
+        require(
+            config.reads_own_kv(m) or learner.can_read(first),
+            f"kv_source='shared' with learner={config.learners}: {name!r} in round {m} lays heads out otherwise than "
+            f"{config.learners[0]!r} in round 0; use {instead}",
+        )
+        if m > 0 and learner.starts_at_zero:
+            gate = config.gates[m - 1]
             require(
-                config.dropout == 0.0 or learner.allows_dropout,
-                f"dropout={config.dropout} must be 0 with learner={names[m]!r} in round {m}: a random map has no "
-                "fixed point",
+                gate not in ZERO_GATES,
+                f"gate={gate!r} with learner={name!r} in round {m}: both start at zero and would hold each other up; "
+                "use gate='none'",
             )
-            require(
-                config.kernel != "fused" or not (learner.needs_maps or learner.needs_maps_in_backward),
-                f"kernel='fused' with learner={names[m]!r} in round {m}: its "
-                f"{'formula' if learner.needs_maps else 'gradient'} contains the attention weights; use kernel='auto'",
-            )
-            require(
-                m > 0 or not learner.only_corrects,
-                f"learner={names[m]!r} in round 0 has nothing to correct; begin with another, such as "
-                f"learner=('softmax', {names[m]!r})",
-            )
-            require(
-                config.space == "heads" or not learner.needs_heads,
-                f"space='output' with learner={names[m]!r} in round {m}: it works on heads, which are gone behind an "
-                "output projection; use space='heads'",
-            )
-            require(
-                not learner.needs_estimate or (config.kv_source == "shared" and config.residuals[m - 1] == "estimate"),
-                f"kv_source={config.kv_source!r} and residual={config.residual!r} with learner={names[m]!r} in round "
-                f"{m}: it compares F with round 0's values and needs kv_source='shared' and residual='estimate'",
-            )
-            if m > 0 and learner.starts_at_zero:
-                gate = config.gates[m - 1]
-                require(
-                    gate not in ZERO_GATES,
-                    f"gate={gate!r} with learner={names[m]!r} in round {m}: both start at zero and would hold each "
-                    "other up; use gate='none'",
-                )
-            elif m > 0 and config.correction_start == "silent":
-                config.require_silent_part(m)
-            require(
-                config.reads_own_kv(m) or learner.can_read(learners[0]),
-                f"kv_source='shared' with learner={names}: {names[m]!r} in round {m} lays heads out otherwise than "
-                f"{names[0]!r} in round 0; use kv_source='residual' or 'input'",
-            )
-            require(
-                not self.config.halting or m == 0 or not learner.needs_square_map,
-                f"halting=True with learner={names[m]!r} in round {m}: it needs queries and keys to be the same "
-                "positions, and tokens that have stopped have no queries",
-            )
+        elif m > 0 and config.correction_start == "silent":
+            config.require_silent_part(m)
 
     @property
     def value_layout(self) -> tuple[int, int]:

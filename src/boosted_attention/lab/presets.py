@@ -280,7 +280,9 @@ PRESETS = {
             hull_pairs=12,
         ),
         finetune=FinetunePreset(steps=3, max_len=16, held_out=200, timed_steps=1),
-        recall=RecallPreset(layers=("standard", "boosted"), d_model=16, steps=2, test_size=8),
+        recall=RecallPreset(
+            layers=("standard", "boosted", "boosted-input", "parallel"), seeds=(0,), d_model=16, steps=2, test_size=8
+        ),
         tree_rounds=3,
     ),
     "quick": Preset(
