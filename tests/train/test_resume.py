@@ -13,10 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from boosted_attention import LanguageModelConfig
+from boosted_attention.data.tokens import DataConfig
 from boosted_attention.train import checkpoint
+from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
 from boosted_attention.train.optim import OPTIMIZERS
+from boosted_attention.train.resume import require_same
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError
 from tests.train.driver import STEPS, small_trainer, train
 
@@ -334,3 +339,17 @@ def test_what_else_lies_among_checkpoints_is_left_alone(halfway, whole, text_fil
     assert (checkpoints / "step-00000099").read_text() == "a file"
     assert load_run(folder).step == load_run(folder, "last").step == STEPS
     assert_identical(outcome(folder), whole[0])
+
+
+def test_a_run_from_before_an_option_goes_on_with_its_default(tmp_path):
+    ours = {
+        **RunConfig(model=LanguageModelConfig(), training=TrainingConfig(), data=DataConfig()).to_dict(),
+        "fingerprint": "f",
+    }
+    theirs = {**ours, "model": {name: v for name, v in ours["model"].items() if name != "n_repeats"}}
+    require_same(tmp_path, ours, theirs)
+    for changed in ({"n_repeats": 2}, {"d_model": 32}):
+        with pytest.raises(InputError, match=f"other settings: model.{next(iter(changed))} "):
+            require_same(tmp_path, {**ours, "model": {**ours["model"], **changed}}, theirs)
+    with pytest.raises(InputError, match="other settings"):
+        require_same(tmp_path, ours, {"fingerprint": "f"})

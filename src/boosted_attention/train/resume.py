@@ -9,6 +9,7 @@ from typing import Any
 
 from boosted_attention.train import checkpoint
 from boosted_attention.train.folder import differences
+from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError, require
 
 
@@ -51,10 +52,19 @@ def find_checkpoint(
 
 def require_same(folder: Path, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Raise InputError unless settings and text are the same; where the text lies does not matter."""
+    theirs = with_later_options(theirs)
     if ours["fingerprint"] == theirs.get("fingerprint"):
         ours, theirs = ({**config, "data": None} for config in (ours, theirs))
     found = differences(ours, theirs)
     require(not found, f"resume=True: folder={str(folder)!r} was made with other settings: {'; '.join(found)}")
+
+
+def with_later_options(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return stored settings with options that came after them, which had then been at what are their defaults."""
+    try:
+        return {**settings, **RunConfig.from_dict(settings).to_dict()}
+    except (InputError, KeyError, TypeError):  # damaged, or of another package: compared as they are
+        return settings
 
 
 def best_to_test(checkpoints: Path, step: int) -> tuple[checkpoint.Checkpoint | None, str | None]:
