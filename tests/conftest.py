@@ -1,6 +1,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -161,6 +162,7 @@ def build(name: str, dtype: torch.dtype = torch.float64, **options) -> Attention
     return awakened(attention_layer(name, **options).to(dtype))
 
 
+@cache
 def takes_memory() -> list[str]:
     """Names of layers that can read a memory."""
     return [name for name in every_layer() if not any(learner.needs_square_map for learner in build(name).rounds)]

@@ -258,6 +258,8 @@ def test_gates_start_at_one_half(gate):
 def test_a_gate_that_starts_at_zero_is_refused_before_values_that_do():
     with pytest.raises(ValueError, match=r"gate='tanh' starts at zero, .*would stall; use 'vector'"):
         boost(tiny("llama"), gate="tanh")
+    with pytest.raises(ValueError, match=r"gate='headwise' is not one of 'none', 'scalar', 'tanh', 'vector', 'mlp'"):
+        boost(tiny("llama"), gate="headwise")  # a model's own attention is behind its output projection
 
 
 def test_corrections_share_the_models_config():
