@@ -24,6 +24,9 @@ EPS = 0.01  # what may be left when a token stops: one step can then be enough
 BIAS_START = 1.0  # a probability of 0.73: tokens stop early until training finds use for more steps
 
 
+COPIES = 3  # times that a row's keys and values are read or written where rows are chosen, once where all stay
+
+
 class HaltingUnit(nn.Module):
     """The logit of a token's halting probability, w . s + b: (..., D) -> (...); w starts at 0.
 
@@ -111,7 +114,10 @@ class PonderCosts:
 
 
 class Tokens(NamedTuple):
-    """Some tokens of a batch: equally many of each row that has any, filled up with tokens that do not run."""
+    """Some tokens of a batch: equally many of each row, filled up with tokens that do not run.
+
+    Rows without any are left out where that is worth a copy of the other rows' keys and values.
+    """
 
     rows: Tensor  # (B',)
     places: Tensor  # (B', K)
@@ -122,6 +128,8 @@ class Tokens(NamedTuple):
         counts = run.sum(dim=1)
         most = int(counts.max()) if len(counts) else 0
         rows = counts.nonzero()[:, 0] if most else torch.arange(least, device=run.device)
+        if most and len(rows) * COPIES > len(counts):
+            rows = torch.arange(len(counts), device=run.device)
         first = run[rows].to(torch.int8).argsort(dim=1, descending=True, stable=True)  # (B', T)
         return cls(rows, first[:, : max(most, least)])
 
