@@ -65,6 +65,7 @@ def test_only_the_papers_own_settings_count_as_the_papers():
         "quick": True,
         "cpu": True,
         "arena": True,
+        "forms": True,
         "look": True,
         "paper": True,
     }
