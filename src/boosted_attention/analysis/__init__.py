@@ -13,6 +13,7 @@ from boosted_attention.analysis.entropy import EntropyFinding, EntropyStudy
 from boosted_attention.analysis.examine import Analysis, Names, Relations, examine
 from boosted_attention.analysis.explorer import Explorer, explore
 from boosted_attention.analysis.gates import GateFinding, GateStudy
+from boosted_attention.analysis.halting import RoundsTaken, rounds_taken
 from boosted_attention.analysis.hull import HullDistances, LayerHull, hull_distance, hull_study
 from boosted_attention.analysis.importance import Importance, LayerImportance, importance, most_important
 from boosted_attention.analysis.interval import Interval
@@ -37,6 +38,7 @@ __all__ = [
     "Names",
     "Relations",
     "RoundDynamics",
+    "RoundsTaken",
     "Specialisation",
     "SpecialisationStudy",
     "Study",
@@ -49,5 +51,6 @@ __all__ = [
     "hull_study",
     "importance",
     "most_important",
+    "rounds_taken",
     "survey",
 ]

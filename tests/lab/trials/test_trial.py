@@ -28,6 +28,7 @@ def test_names_and_schemas_of_the_works():
         "finetune.time": 1,
         "finetune.train": 1,
         "language.analyse": 3,
+        "language.halting": 1,
         "language.importance": 1,
         "language.sweep": 2,
         "language.time": 2,

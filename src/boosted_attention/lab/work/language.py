@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from boosted_attention.analysis.examine import examine
+from boosted_attention.analysis.halting import rounds_taken
 from boosted_attention.analysis.importance import Importance, importance, most_important
 from boosted_attention.analysis.survey import BrokenModelError, draw_rows
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
@@ -258,6 +259,16 @@ def measure_importance(context: Context, *, model: Config, sequences: int) -> Co
     tokens = prepare(data_config(model["data"], context.settings), trained.config.model.vocab_size)
     rows = draw_rows(tokens.splits["validation"], trained.config.model.max_len, sequences)
     return to_json(importance(trained.module, rows, progress=context.progress))
+
+
+@work("language.halting")
+def count_rounds(context: Context, *, model: Config, sequences: int) -> Config:
+    """Count the rounds that tokens of test text take in a trained model whose layers halt: a ``RoundsTaken``."""
+    (earlier,) = context.earlier
+    trained = trained_again(earlier, context)
+    tokens = prepare(data_config(model["data"], context.settings), trained.config.model.vocab_size)
+    rows = draw_rows(tokens.splits["test"], trained.config.model.max_len, sequences)
+    return to_json(rounds_taken(trained.module, rows, trained.tokenizer.vocabulary(), progress=context.progress))
 
 
 @work("language.analyse", schema=3)

@@ -256,6 +256,18 @@ def importance_trial(preset: Preset, corpus: str, arm: Arm, seed: int) -> Trial:
     )
 
 
+def halting_trial(preset: Preset, corpus: str, arm: Arm, seed: int) -> Trial:
+    """How many rounds the tokens of test text take in a trained model whose layers halt."""
+    trained, text = training_trial(preset, corpus, arm, seed, ""), preset.text
+    return Trial(
+        work="language.halting",
+        config={"model": trained.config, "sequences": text.analysed_sequences},
+        after=(trained.key,),
+        label=f"rounds taken, {corpus}, seed {seed}",
+        seconds=text.analysed_sequences * 0.05,
+    )
+
+
 @lru_cache(maxsize=256)
 def flops_of(items: str) -> int:
     return LanguageModelConfig.from_dict(json.loads(items)).flops()
