@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,14 @@ from boosted_attention.train.groups import rounds_of
 from boosted_attention.train.phases import Phase, joint, stagewise
 
 TEST_SEED = 1_000_003  # one test set for all seeds and models, so that differences are paired
+
+
+class HasLoss(Protocol):
+    """What a module may return instead of its prediction."""
+
+    def loss(self, target: Tensor) -> Tensor:
+        """Return the loss, given the patterns behind the queries (..., n, d): (...)."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +66,8 @@ def train(
     """Train one module per seed. A seed fixes initialisation and samples, whatever the other seeds are.
 
     Args:
-        make: builds the module of a seed, which is called as ``module(x, memory=patterns)``; frozen parameters stay.
+        make: builds the module of a seed, which is called as ``module(x, memory=patterns)`` and returns predictions,
+            or an object with a loss of its own; frozen parameters stay.
         task: patterns and noise.
         training: hyperparameters.
         seeds: one module is trained for each.
@@ -94,8 +104,9 @@ def _train_group(
         for name in trainable:
             weights[name].requires_grad_()
 
-    def predict(weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        return functional_call(modules[0], weights, (x[None],), {"memory": memory})[0]  # (n, d) -> (n, d)
+    def predict(weights: dict[str, Tensor], x: Tensor) -> Tensor | HasLoss:
+        made = functional_call(modules[0], weights, (x[None],), {"memory": memory})
+        return made[0] if isinstance(made, Tensor) else made  # (n, d) -> (n, d)
 
     run = predict if len(modules) == 1 else vmap(predict)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -111,10 +122,7 @@ def _train_group(
             samples = [task.sample(training.batch, generator) for generator in generators]
             x, index = (torch.stack(part) if len(modules) > 1 else part[0] for part in zip(*samples, strict=True))
             target = task.patterns()[index]  # (n, d) or (seeds, n, d)
-            prediction = run(weights, x)  # the same, or with several answers per query before the last two
-            target = target[..., None, :, :] if prediction.ndim > target.ndim else target
-            error = (prediction - target).square().mean(dim=(-2, -1))
-            loss = error.sum()  # seeds and answers do not mix: each has the gradient it has alone
+            loss = loss_of(run(weights, x), target).sum()  # seeds and answers do not mix: each has its own gradient
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -123,6 +131,20 @@ def _train_group(
     if len(modules) > 1:
         for i, module in enumerate(modules):
             module.load_state_dict({name: t[i].detach() for name, t in weights.items()})
+
+
+def loss_of(prediction: Tensor | HasLoss, target: Tensor) -> Tensor:
+    """Return the mean squared error of each seed, or what a model's own output says.
+
+    Args:
+        prediction: (n, d) or (seeds, n, d), or with several answers per query before the last two dimensions; or an
+            output with a loss of its own.
+        target: patterns behind the queries, (n, d) or (seeds, n, d).
+    """
+    if not isinstance(prediction, Tensor):
+        return prediction.loss(target)
+    target = target[..., None, :, :] if prediction.ndim > target.ndim else target
+    return (prediction - target).square().mean(dim=(-2, -1))
 
 
 def test_set(task: RetrievalTask, size: int) -> tuple[Tensor, Tensor]:

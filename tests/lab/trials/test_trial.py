@@ -36,6 +36,7 @@ def test_names_and_schemas_of_the_works():
         "language.train-selected": 3,
         "language.train-time-matched": 3,
         "retrieval.baselines": 1,
+        "retrieval.ponder": 1,
         "retrieval.routing": 1,
         "retrieval.temperature": 1,
         "recall.train": 1,

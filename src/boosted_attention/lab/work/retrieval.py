@@ -10,6 +10,7 @@ from boosted_attention.lab.trials.trial import Context, work
 from boosted_attention.records import to_json
 from boosted_attention.retrieval.iteration import temperature_map
 from boosted_attention.retrieval.models import RetrievalModel
+from boosted_attention.retrieval.pondering import PonderingAttention, score_pondering
 from boosted_attention.retrieval.routing import FEATURES, Routers, score_routes
 from boosted_attention.retrieval.scoring import score_baselines, score_trained
 from boosted_attention.retrieval.task import RetrievalTask
@@ -64,6 +65,26 @@ def trained_and_scored(
     for seed, layer in zip(seeds, layers, strict=True):
         assert isinstance(layer, AttentionLayer)
         result[seed] = score_trained(layer, the_task, test_size)
+    return to_json(result)
+
+
+@work("retrieval.ponder")
+def ponder(
+    context: Context, *, task: Config, model: Config, training: Config, seeds: Sequence[int], test_size: int
+) -> Config:
+    """Train attention that ponders for all seeds and score it: {seed: PonderResult}."""
+    the_task = RetrievalTask(**task)
+    models = train(
+        lambda _: PonderingAttention(the_task.d, **model),
+        the_task,
+        RetrievalTraining(**training),
+        seeds,
+        progress=lambda f: context.progress(0.95 * f),
+    )
+    result = {}
+    for seed, one in zip(seeds, models, strict=True):
+        assert isinstance(one, PonderingAttention)
+        result[seed] = score_pondering(one, the_task, test_size)
     return to_json(result)
 
 
