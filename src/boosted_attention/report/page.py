@@ -34,7 +34,8 @@ from boosted_attention.lab.judging.table import Table, interval, without_bars
 from boosted_attention.lab.judging.verdicts import VERDICTS
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import Reproduction, all_trials, reread, stored_preset
-from boosted_attention.records import from_json, to_json
+from boosted_attention.lab.work.language import analysis_of
+from boosted_attention.records import to_json
 from boosted_attention.report.inside import inside_figures, maps, visible
 from boosted_attention.report.svg import draw_figure
 from boosted_attention.validation import require
@@ -115,10 +116,11 @@ def report_page(found: Reproduction, preset: Preset, command: Command) -> str:
 
 
 def first_analysis(found: Reproduction, preset: Preset) -> Analysis | None:
-    """The analysis that is shown in full: the first seed's, on the first corpus."""
+    """The analysis that is shown in full: the first seed's, on the first corpus; None where a model diverged."""
     if "analysis" not in found.tables:
         return None
-    return from_json(Analysis, found.outcome.result(analyses(preset, preset.text.corpora[0])[preset.text.seeds[0]]))
+    first = analysis_of(found.outcome.result(analyses(preset, preset.text.corpora[0])[preset.text.seeds[0]]))
+    return first if isinstance(first, Analysis) else None
 
 
 def reproduction_figures(found: Reproduction, preset: Preset) -> tuple[list[Figure], list[Figure]]:

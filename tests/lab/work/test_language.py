@@ -17,7 +17,13 @@ from boosted_attention.lab.reproduce import reproduce
 from boosted_attention.lab.trials.store import checksum
 from boosted_attention.lab.trials.trial import WORKS, Context, Finished
 from boosted_attention.lab.work import language
-from boosted_attention.lab.work.language import Diverged, outcome_of, start_anew_with_another_torch, train_time_matched
+from boosted_attention.lab.work.language import (
+    Diverged,
+    analysis_of,
+    outcome_of,
+    start_anew_with_another_torch,
+    train_time_matched,
+)
 from boosted_attention.records import to_json
 from tests.lab.experiments.language.test_analysis import one
 from tests.lab.experiments.made import language_result
@@ -154,3 +160,12 @@ def test_a_training_that_diverges_is_a_result_and_read_as_one(tmp_path, text_fil
     assert isinstance(found, Diverged)
     assert "NaN" in found.diverged
     assert found.data
+
+
+def test_the_analysis_of_a_pair_that_diverged_says_so(tmp_path):
+    told = {"diverged": "step 7: loss NaN", "data": "d"}
+    pair = [Finished(config={}, result=result, folder=tmp_path) for result in ({"test": {}}, told)]
+    context = Context(folder=tmp_path, shared=tmp_path, earlier=tuple(pair))
+    options = {"sequences": 1, "pairs": 1, "with_explorer": False}
+    result = WORKS["language.analyse"].perform(context, model={}, against={}, **options)
+    assert analysis_of(result) == Diverged(**told)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from boosted_attention.analysis.examine import examine
+from boosted_attention.analysis.examine import Analysis, examine
 from boosted_attention.analysis.halting import rounds_taken
 from boosted_attention.analysis.importance import Importance, importance, most_important
 from boosted_attention.analysis.survey import BrokenModelError, draw_rows
@@ -275,7 +275,13 @@ def count_rounds(context: Context, *, model: Config, sequences: int) -> Config:
 def analyse_models(
     context: Context, *, model: Config, against: Config, sequences: int, pairs: int, with_explorer: bool
 ) -> Config:
-    """Analyse a trained model on its test split, beside another; both are earlier trials. The result is an Analysis."""
+    """Analyse a trained model on its test split, beside another; both are earlier trials.
+
+    The result is an Analysis, or what became of a model that diverged.
+    """
+    for trial in context.earlier:
+        if "diverged" in trial.result:
+            return trial.result
     mine, theirs = (trained_again(trial, context) for trial in context.earlier)
     tokens: TokenData = prepare(data_config(model["data"], context.settings), mine.config.model.vocab_size)
     rows = draw_rows(tokens.splits["test"], mine.config.model.max_len, sequences)
@@ -289,6 +295,11 @@ def analyse_models(
         progress=context.progress,
     )
     return to_json(replace(found, training=dynamics_of(mine.folder), data=tokens.fingerprint))
+
+
+def analysis_of(result: Config) -> Analysis | Diverged:
+    """Read the result of an analysis."""
+    return from_json(Diverged if "diverged" in result else Analysis, result)
 
 
 def trained_again(earlier: Finished, context: Context) -> TrainedRun:

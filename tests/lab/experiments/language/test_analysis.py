@@ -35,6 +35,7 @@ from boosted_attention.lab.experiments.language.analysis import (
     SPREAD,
     bounded,
 )
+from boosted_attention.lab.work.language import Diverged
 from boosted_attention.statistics import estimate
 from tests.lab.experiments.made import PAPERS_TEXT, TEXT, check, minus, of_key, papers, row, verdicts
 
@@ -252,3 +253,16 @@ def test_the_analysis_knows_what_it_builds_on():
             assert [c["model"]["attention"] for c in (model, against)] == ["boosted", "standard"]
             assert {c["training"]["seed"] for c in (model, against)} == {seed}
             assert trial.config["with_explorer"] == (seed == TEXT.text.seeds[0])
+
+
+def test_a_pair_that_diverged_fails_on_its_text_alone_and_is_named():
+    known = {}
+    for n, corpus in enumerate(TEXT.text.corpora):
+        for i, trial in enumerate(analysis.analyses(TEXT, corpus).values()):
+            known[trial.key] = Diverged(diverged="step 7: loss NaN", data="d") if (n, i) == (0, 1) else one(i)
+    table = EXPERIMENT.table(TEXT, of_key(known))
+    first, second = TEXT.text.corpora
+    assert table.failed[FITS.on(first)] == "a model diverged"
+    assert FITS.on(second) in table.quantities
+    assert any("seed 123: step 7: loss NaN" in note for note in table.notes)
+    assert not any(label.endswith(f"| {first}") for label in table.rows)

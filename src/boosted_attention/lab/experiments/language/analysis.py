@@ -61,7 +61,7 @@ from boosted_attention.lab.judging.table import Cell, Paired, Table, interval, o
 from boosted_attention.lab.judging.verdicts import above, below, equal, number
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.records import from_json
+from boosted_attention.lab.work.language import Diverged, analysis_of
 from boosted_attention.statistics import Estimate, estimate
 
 TITLE = "What the rounds do (Section 6.4)"
@@ -89,7 +89,13 @@ def collect(preset: Preset, results: Results) -> Table:
     n_layers = preset.text.configuration().model.n_layers
     table = Table(TITLE, [f"layer {i}" for i in range(n_layers)], precision=3, places=places(preset))
     for corpus in preset.text.corpora:
-        found = {seed: from_json(Analysis, results(trial)) for seed, trial in analyses(preset, corpus).items()}
+        outcomes = {seed: analysis_of(results(trial)) for seed, trial in analyses(preset, corpus).items()}
+        found = {seed: outcome for seed, outcome in outcomes.items() if isinstance(outcome, Analysis)}
+        if len(found) < len(outcomes):
+            told = [f"seed {s}: {one.diverged}" for s, one in outcomes.items() if isinstance(one, Diverged)]
+            table.failed |= {located(preset, corpus, quantity): "a model diverged" for quantity in QUANTITIES}
+            table.notes.append(f"{short(preset, corpus)}: a model of the pair diverged: {'; '.join(told)}.")
+            continue
         if not found:
             table.missing |= {located(preset, corpus, quantity): "not run" for quantity in QUANTITIES}
             continue
@@ -127,7 +133,8 @@ def name_missing(table: Table, n_layers: int) -> None:
     reasons[FARTHER] = "no position sees more values than a head has dimensions"
     for text in table.places:
         located_reasons = {quantity.on(text): why for quantity, why in reasons.items()}
-        table.missing |= {q: why for q, why in located_reasons.items() if q not in table.quantities}
+        known = {**table.quantities, **table.failed}
+        table.missing |= {q: why for q, why in located_reasons.items() if q not in known}
 
 
 def row_cells(preset: Preset, found: Found, name: str, measure: Measure, n_layers: int) -> list[Cell | None]:
