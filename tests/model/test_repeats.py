@@ -53,7 +53,7 @@ def test_the_cache_has_slots_for_every_time():
 
 @pytest.mark.parametrize("name", list_attention())
 def test_flops_and_memory_follow(name):
-    options = {**SMALL, "max_len": 48, "attention": name, "attention_options": CHECK_OPTIONS.get(name, {})}
+    options = {**SMALL, "max_len": 64, "attention": name, "attention_options": CHECK_OPTIONS.get(name, {})}
     config = LanguageModelConfig(**options, n_repeats=3, tie_weights=False)
     once = LanguageModelConfig(**options, tie_weights=False)
     assert config.flops() == pytest.approx(counted_flops(config), rel=0.01)

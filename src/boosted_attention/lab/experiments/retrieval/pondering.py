@@ -76,4 +76,4 @@ def collect(preset: Preset, results: Results) -> Table:
     return table
 
 
-EXPERIMENT = Experiment(name="pondering", title=TITLE, kind=Kind.SYNTHETIC, order=97, trials=trials, collect=collect)
+EXPERIMENT = Experiment(name="pondering", title=TITLE, kind=Kind.SYNTHETIC, order=98, trials=trials, collect=collect)
