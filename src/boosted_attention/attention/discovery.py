@@ -1,8 +1,10 @@
-"""Finding the learners of the package: each file of ``attention/learners`` registers what it defines."""
+"""Finding the learners of the package: each file of ``attention/learners`` registers what it defines.
 
-import importlib
+The registries, ``catalog.py`` and ``learner.py``, call this when they are asked, and the files that it imports enter
+themselves there: a cycle, which waits until the modules are whole.
+"""
 
 
 def discover() -> None:
     """Import every learner of the package; repeated calls do nothing."""
-    importlib.import_module("boosted_attention.attention.learners")
+    import boosted_attention.attention.learners  # noqa: F401

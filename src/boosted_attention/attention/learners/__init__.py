@@ -14,8 +14,6 @@ Every file of the folder is imported, in alphabetical order, when the package is
 in any module that the program imports, as ``examples/own_learner.py`` shows.
 """
 
-import importlib
-import pkgutil
+from boosted_attention.registration import import_folder
 
-for _module in sorted(module.name for module in pkgutil.iter_modules(__path__)):
-    importlib.import_module(f"{__name__}.{_module}")
+import_folder(__name__)
