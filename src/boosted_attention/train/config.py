@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from boosted_attention.data.layouts import LAYOUTS
-from boosted_attention.documentation import documented
+from boosted_attention.documentation import documented_with
+from boosted_attention.train.optimizers import DEFAULT_OPTIMIZER, OPTIMIZERS, with_matrix_rate
 from boosted_attention.validation import is_count, require, require_choice
 
 PROTOCOLS = ("full", "paper")  # how perplexity is measured; evaluation.py says what they mean
@@ -22,7 +23,11 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
 LONGEST_WARMUP = 1500
 
 
-@documented
+@documented_with(
+    optimizers=", ".join(f"{name} ({kind.text})" for name, kind in OPTIMIZERS.items()),
+    matrix_rates=", ".join(f"{rate:g} with {name}" for name, rate in with_matrix_rate().items()),
+    decayed=", ".join(f"{kind.weight_decay_on} with {name}" for name, kind in OPTIMIZERS.items()),
+)
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """How a model is trained, with linear warm-up and decay to zero; the defaults are the ``mini`` recipe's.
@@ -40,12 +45,12 @@ class TrainingConfig:
     """Micro-batches per update; a divisor of the batch size."""
     layout: str = "windows"
     """Training rows: windows (every position predicts) or rows (the paper's: one prediction less per row)."""
-    optimizer: str = "adamw"
-    """Optimizer: adamw, or muon (Muon for the hidden matrices of the blocks, adamw for all other parameters)."""
+    optimizer: str = DEFAULT_OPTIMIZER
+    """Optimizer: {optimizers}."""
     lr: float = 1e-3
-    """Highest learning rate; with muon, that of the parameters which are no hidden matrices."""
+    """Highest learning rate; of parameters that are no hidden matrices, where matrix_lr is that of these."""
     matrix_lr: float | None = None
-    """Highest learning rate of hidden matrices with muon, 0.02 by default; for no other optimizer."""
+    """Highest learning rate of hidden matrices, for optimizers that have one; by default {matrix_rates}."""
     correction_lr_factor: float = 1.0
     """Factor on the learning rates of correction rounds."""
     gate_lr_factor: float = 1.0
@@ -59,9 +64,9 @@ class TrainingConfig:
     weight_decay: float = 0.01
     """Weight decay."""
     weight_decay_on: str | None = None
-    """Parameters with weight decay: all, or matrices (hidden ones); by default all with adamw, matrices with muon."""
+    """Parameters with weight decay: all, or matrices (hidden ones); by default {decayed}."""
     beta2: float = 0.999
-    """Second decay rate of adamw."""
+    """Second decay rate of AdamW."""
     stagewise: bool = False
     """Rounds trained one after the other, each with all before it frozen, and then everything together: as many phases
     as there are rounds and one more, in the same number of steps, each with the whole schedule."""
@@ -85,6 +90,7 @@ class TrainingConfig:
             require(is_count(getattr(self, option)), f"{option}={getattr(self, option)!r} must be at least 1")
         require(self.epochs is None or is_count(self.epochs), f"epochs={self.epochs!r} must be at least 1")
         require_choice("layout", self.layout, LAYOUTS)
+        require_choice("optimizer", self.optimizer, OPTIMIZERS)
         require_choice("schedule", self.schedule, SCHEDULES)
         if self.weight_decay_on is not None:
             require_choice("weight_decay_on", self.weight_decay_on, DECAYED)
