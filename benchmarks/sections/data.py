@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,14 +18,14 @@ from boosted_attention.data.tokens import DataConfig, prepare
 
 OURS, RAW = "our pipeline", ("encode_batch", "encode_batch_fast")
 TURNS = 5
-CACHE = "BOOSTED_ATTENTION_CACHE"
 PREPARE = """
 import sys
+from pathlib import Path
 from benchmarks.peak import forget_peak, status
 from boosted_attention.data.tokens import DataConfig, prepare
 
 def encode(path):
-    prepare(DataConfig(corpus=f"text:{path}", tokenizer=sys.argv[1]), 0)
+    prepare(DataConfig(corpus=f"text:{path}", tokenizer=sys.argv[1]), 0, cache=Path(sys.argv[4]))
 
 encode(sys.argv[2])
 before = status("VmRSS")
@@ -56,8 +53,8 @@ class Data:
 def measure(bench: Bench) -> Data:
     """Encode source code of Python's standard library, which is on every machine."""
     n_bytes, types, factor = (200_000, 400, 4) if bench.quick else (4_000_000, 16_384, 8)
-    with tempfile.TemporaryDirectory() as name, cache_in(Path(name) / "cache") as cache:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as name:
+        folder, cache = Path(name), Path(name) / "cache"
         text = stdlib_text(n_bytes)
         paths = {count: folder / f"{count}.txt" for count in (1, factor)}
         for count, path in paths.items():
@@ -73,7 +70,7 @@ def measure(bench: Bench) -> Data:
 
         def ours() -> None:
             shutil.rmtree(cache, ignore_errors=True)  # or the tokens would be found there
-            prepare(config, types)
+            prepare(config, types, cache=cache)
 
         core = tokenizer.core
         race = bench.race(
@@ -90,7 +87,7 @@ def measure(bench: Bench) -> Data:
         peaks = {}
         for count, path in paths.items():
             shutil.rmtree(cache, ignore_errors=True)
-            command = [sys.executable, "-c", PREPARE, str(stored), str(folder / "tiny.txt"), str(path)]
+            command = [sys.executable, "-c", PREPARE, str(stored), str(folder / "tiny.txt"), str(path), str(cache)]
             peaks[path.stat().st_size] = int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
             bench.part(f"memory of {count} times the text", 1.0)
     return Data(text_bytes=sum(len(block.encode()) for block in blocks), types=types, encoding=race, peaks=peaks)
@@ -105,19 +102,6 @@ def stdlib_text(n_bytes: int) -> str:
         if n_bytes <= 0:
             break
     return "".join(held)
-
-
-@contextmanager
-def cache_in(folder: Path) -> Iterator[Path]:
-    """Keep token files in a folder of our own, for this process and those that it starts."""
-    before = os.environ.get(CACHE)
-    os.environ[CACHE] = str(folder)
-    try:
-        yield folder
-    finally:
-        del os.environ[CACHE]
-        if before is not None:
-            os.environ[CACHE] = before
 
 
 def show(data: Data) -> Shown:
