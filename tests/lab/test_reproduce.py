@@ -26,6 +26,7 @@ from boosted_attention.lab.judging.verdicts import VERDICTS
 from boosted_attention.lab.presets import PRESETS, preset
 from boosted_attention.lab.reproduce import all_trials, lasting, reproduce, require_enough, reread
 from boosted_attention.train.config import TrainingConfig
+from boosted_attention.train.folder import exclusive
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError
 
@@ -294,6 +295,24 @@ def test_one_command_at_a_time_writes_to_a_folder(tmp_path, capsys):
     assert err.count("\n") == 1
     assert f"--out {tmp_path} is in use by another process ({first.pid})" in err
     first.communicate()
+
+
+def test_the_folder_is_held_until_figures_and_page_are_written(tmp_path, capsys, monkeypatch):
+    """A second command that came in between would draw one state and describe another."""
+    refusals = []
+
+    def show(found, names, out, console):
+        with pytest.raises(InputError) as refusal, exclusive(out):
+            pass
+        refusals.append(str(refusal.value))
+
+    monkeypatch.setattr("boosted_attention.cli.reproduce.show", show)
+    code, _, _ = call(capsys, "reproduce", "rounds", "--preset", "smoke", "--workers", "1", "--out", tmp_path)
+    assert code == 0
+    assert len(refusals) == 1
+    assert "is in use by another process" in refusals[0]
+    with exclusive(tmp_path):
+        pass
 
 
 def test_a_folder_of_the_old_layout_is_refused_by_name(tmp_path, capsys):

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from boosted_attention.files import write_json
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import render
 from boosted_attention.lab.reproduce import all_trials, reread, stored_preset
 from boosted_attention.lab.shipped import shipped
+from boosted_attention.lab.trials.store import load_record
 from boosted_attention.lab.trials.trial import WORKS
+from boosted_attention.records import to_json
 
 ROOT = Path(__file__).parents[2]
 PLACES = sorted(path.parent for path in (ROOT / "results").glob("*/claims.json"))
@@ -30,6 +33,13 @@ def test_shipped_results_are_read_under_their_names_and_schema(place):
         assert wanted[path.parent.name].identity == record
         assert path.parent.name in found.outcome.records
     assert not (place / "runs").exists()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
+def test_a_shipped_record_is_written_again_as_the_same_bytes(place, tmp_path):
+    for path in place.glob("trials/*/result.json"):
+        write_json(tmp_path / "again.json", to_json(load_record(path.parent)))
+        assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)

@@ -15,6 +15,7 @@ from boosted_attention.lab.reproduce import reproduce
 from boosted_attention.report.page import report_page, section_order, write_report
 from boosted_attention.report.svg import draw_figure, ticks
 from boosted_attention.statistics import estimate
+from boosted_attention.train.folder import exclusive
 from tests.cli.test_train import refused
 from tests.report.made import EXPERIMENTS
 
@@ -141,6 +142,17 @@ def test_a_report_that_cannot_be_written(made_report, tmp_path, capsys):
     shutil.copytree(made_report, copy, ignore=shutil.ignore_patterns("training*", "report.html"))
     (copy / "report.html").mkdir()
     assert "report.html is a folder there" in refused(["report", copy], capsys)
+
+
+def test_a_report_is_refused_while_another_process_writes_to_the_folder(made_report, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(made_report, copy, ignore=shutil.ignore_patterns("training*", "report.html"))
+    with exclusive(copy):
+        assert f"OUT {copy} is in use by another process" in refused(["report", copy], capsys)
+    assert not (copy / "report.html").exists()
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", str(copy)])
+    assert (copy / "report.html").exists()
 
 
 def test_a_figure_of_the_papers_size_is_not_judged_at_another_and_says_what_would_run_it(page):

@@ -41,13 +41,13 @@ def folders(results: Path) -> dict[str, Path]:
 
 def shipped(results: Path) -> str:
     """All folders' facts and tables, as Markdown."""
-    return "\n".join(section(name, place) for name, place in folders(results).items())
+    return "\n".join(section(name, folder) for name, folder in folders(results).items())
 
 
-def section(name: str, place: Path) -> str:
+def section(name: str, folder: Path) -> str:
     """One folder's facts and tables, as Markdown."""
-    preset = stored_preset(place)
-    found = reread(preset, place)
+    preset = stored_preset(folder)
+    found = reread(preset, folder)
     lines = [f"### {name}\n", facts_markdown(found.ledger), *(f"- {line}" for line in counts(found.ledger)), ""]
     source = next((experiment for experiment in SOURCES if experiment in found.tables), None)
     if source is not None:
@@ -89,12 +89,12 @@ def finetuned(preset: Preset, table: Table) -> str:
 
 def one_training(outcome: Outcome) -> LanguageResult:
     """One of the trainings; steps, tokens and data are those of all."""
-    records = (r for r in outcome.records.values() if r["trial"]["work"] == "language.train")
-    return from_json(LanguageResult, next(records)["result"])
+    records = (r for r in outcome.records.values() if r.work == "language.train")
+    return from_json(LanguageResult, next(records).result)
 
 
 def torch_of(outcome: Outcome) -> str:
-    return next(iter(outcome.records.values()))["versions"]["torch"]
+    return next(iter(outcome.records.values())).versions["torch"]
 
 
 def known(table: Table, quantity: Quantity) -> Estimate | None:
