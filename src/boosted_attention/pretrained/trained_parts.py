@@ -38,7 +38,7 @@ def with_trained_parts(
         freeze(model, None)
         return model
     corrected = corrected_layers(model).values()
-    require(bool(corrected), f"train='correction': {name} is not boosted; boosted-attention boost makes one that is")
+    require(bool(corrected), f"train='correction': {name} is not boosted; boost(model) makes it so")
     freeze(model, [m for layer in corrected for m in (*list(layer.rounds)[1:], *layer.gates)])
     return model
 
