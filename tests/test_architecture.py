@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 
 import boosted_attention
+from boosted_attention import AttentionLayer
+from boosted_attention.attention import discovery
+from boosted_attention.attention.boosting import boosting
 from boosted_attention.cli.main import COMMANDS
 from boosted_attention.cli.wording import Wording
+from boosted_attention.documentation import argument_texts
 from boosted_attention.lazy import stated_names
 
 SOURCE = Path(boosted_attention.__file__).parent
@@ -323,21 +327,44 @@ PUBLIC = ["boosted_attention", *(f"boosted_attention.{name}" for name in ROOMS_O
 
 @pytest.mark.parametrize("package", PUBLIC)
 def test_exported_names_are_documented(package):
-    """Each exported class and function has a docstring, with an argument list where it takes arguments."""
+    """Each exported class and function has a docstring, which lists the arguments of its signature and no others."""
     module = importlib.import_module(package)
     assert module.__all__
     for name in module.__all__:
         exported = getattr(module, name)
+        assert not inspect.ismodule(exported), f"{package}.{name} is hidden by the module of that name"
         if inspect.isclass(exported) or inspect.isfunction(exported):
             text = inspect.getdoc(exported) or ""
             assert text, f"{package}.{name} has no docstring"
-            assert "Args:" in text or not arguments(exported), f"{package}.{name} describes no argument: {text[:60]}"
+            assert list(argument_texts(text)) == arguments(exported), f"{package}.{name}"
 
 
-def test_layers_name_their_papers_address():
-    for name in boosted_attention.__all__:
-        if name.endswith("Attention") and name not in ("AttentionLayer", "BoostedMultiheadAttention"):
-            assert "https://arxiv.org/abs/" in inspect.getdoc(getattr(boosted_attention, name)), name
+def test_help_shows_shapes_formula_and_the_papers_address():
+    """Of every layer, of the loop and of boosting a pretrained model, before their arguments."""
+    shown = {name: getattr(boosted_attention, name) for name in boosted_attention.__all__ if "Attention" in name}
+    shown |= {"boost": boosted_attention.boost, "boosting": boosting}
+    assert len(shown) >= 18
+    for name, exported in shown.items():
+        text = inspect.getdoc(exported) or ""
+        about = text.partition("\nArgs:\n")[0]
+        assert "https://arxiv.org/abs/" in about, name
+        assert re.search(r"softmax\(|[)<] [Vv](_\w)?\b|\bF_\w", about), f"{name}: softmax, weights times values, or F"
+        assert re.search(r"\([A-Z], [A-Z], \w+\)", text), name
+
+
+def test_layer_classes_of_learners_are_found_by_name():
+    """What is read from the files without importing them is what importing them defines."""
+    discovery.discover()
+    defined = {
+        name: value
+        for module in [name for name in sys.modules if name.startswith(f"{discovery.LEARNERS}.")]
+        for name, value in vars(sys.modules[module]).items()
+        if inspect.isclass(value) and issubclass(value, AttentionLayer) and value.__module__ == module
+    }
+    assert discovery.layer_classes() == {name: layer.__module__ for name, layer in defined.items()}
+    for package in (boosted_attention, boosted_attention.attention):
+        assert defined.keys() <= set(package.__all__)
+        assert all(getattr(package, name) is layer for name, layer in defined.items())
 
 
 def arguments(exported) -> list[str]:

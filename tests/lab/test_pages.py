@@ -71,6 +71,19 @@ def test_a_reference_must_exist():
         assert said == f"page:1: 7.8 refers to {reference}, which the results do not have"
 
 
+def test_the_papers_value_is_that_of_the_claims():
+    page = "The paper has {}<!--= paper's rounds: M=2 - M=1 -->.\n"
+    assert problems(page.format("9.5"), RESULTS, "page") == []
+    assert problems(page.format("9.6"), RESULTS, "page") == [
+        "page:1: 9.6 is 9.5 by the claims (paper's rounds: M=2 - M=1)"
+    ]
+    (said,) = problems(page.format("9.5 [9.0, 10.0]"), RESULTS, "page")
+    assert "has an interval, which the claims do not have" in said
+    for reference in ("nowhere: M=2 - M=1", "rounds: M=9 - M=1", "rounds: M=2 - halfway from M=1 to Bayes"):
+        (said,) = problems(f"9.5<!--= paper's {reference} -->\n", RESULTS, "page")
+        assert said == f"page:1: 9.5 refers to paper's {reference}, which the claims do not have"
+
+
 def test_blocks_are_written_between_their_marks(tmp_path):
     page = "before\n<!-- results -->\nold\n<!-- /results -->\nafter\n"
     filled = fill(page, RESULTS, "page")

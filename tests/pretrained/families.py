@@ -38,6 +38,7 @@ FAMILIES = {
     "opt": ("OPTConfig", "OPTForCausalLM", {**SIZE, "ffn_dim": 48, "word_embed_proj_dim": 32, "dropout": 0.0}),
     "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE),
     "phi": ("PhiConfig", "PhiForCausalLM", WIDE),
+    "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM", {**GROUPED, "no_rope_layer_interval": 2}),
 }
 
 

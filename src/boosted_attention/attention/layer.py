@@ -55,6 +55,7 @@ class AttentionLayer(Traced):
     where a round shares K/V, ``rounds.{m}.q|k|v`` where widths differ, ``rounds.{m}.q_norm|k_norm`` with qk_norm,
     ``rounds.{m}.out_proj`` in output space, ``gates.{m-1}.*``, ``residuals.{m-1}.rho`` with residual=normalised,
     ``out_proj``. Options of a learner's own may be passed as keywords as well.
+    Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1, https://arxiv.org/abs/2604.03190
     """
 
     __signature__: ClassVar[inspect.Signature]

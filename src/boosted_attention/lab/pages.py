@@ -5,8 +5,10 @@
     <!-- /results -->
 
     7.8 [6.6, 9.1]<!--= quick rounds: M=2 - M=1 -->      a mean with its interval: folder, experiment, quantity
+    9.5<!--= paper's rounds: M=2 - M=1 -->               what the paper has for it: experiment, quantity
 
-``problems`` recomputes both from the records that ship, and names every number that has become another.
+``problems`` recomputes blocks and means from the records that ship, reads the paper's values from the claims of the
+experiment, and names every number that is another.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
+from boosted_attention.lab.experiments import EXPERIMENTS
 from boosted_attention.lab.judging.error_rates import error_rates
 from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
 from boosted_attention.lab.shipped import folders, shipped
@@ -24,6 +27,7 @@ from boosted_attention.statistics import Estimate
 from boosted_attention.validation import require
 
 BLOCKS: dict[str, Callable[[Path], str]] = {"results": shipped, "error rates": lambda results: error_rates()}
+PAPER = "paper's"  # in the place of a folder, and no folder's name: results of the preset "paper" may ship
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
 VALUE = r"[-+]?\d[\d.,]*(?: \[[-+\d., ]+\])?"
 REFERENCE = re.compile(rf"(?P<value>{VALUE})(?: ?[%a-z]*)?<!--= (?P<folder>\S+) (?P<experiment>\S+): (?P<name>.+?) -->")
@@ -109,16 +113,27 @@ class Known:
 
     def wrong(self, value: str, folder: str, experiment: str, name: str) -> Iterator[str]:
         """Yield what is wrong with a referenced value."""
-        quantities = self.quantities(folder, experiment)
-        if name not in quantities:
-            yield f"{value} refers to {folder} {experiment}: {name}, which the results do not have"
-            return
-        e = quantities[name]
-        for written, number in zip(NUMBER.findall(value), (e.mean, e.low, e.high), strict=False):
-            decimals = len(written.partition(".")[2])
-            right = f"{number:.{decimals}f}"
-            if float(written.replace(",", "")) != float(right):
-                yield f"{written} is {right} by the results ({folder} {experiment}: {name})"
+        source = "claims" if folder == PAPER else "results"
+        right = self.numbers(folder, experiment, name)
+        written = NUMBER.findall(value)
+        if not right:
+            yield f"{value} refers to {folder} {experiment}: {name}, which the {source} do not have"
+        elif len(written) > len(right):
+            yield f"{value} has an interval, which the {source} do not have ({folder} {experiment}: {name})"
+        for here, number in zip(written, right, strict=False):
+            decimals = len(here.partition(".")[2])
+            there = f"{number:.{decimals}f}"
+            if float(here.replace(",", "")) != float(there):
+                yield f"{here} is {there} by the {source} ({folder} {experiment}: {name})"
+
+    def numbers(self, folder: str, experiment: str, name: str) -> tuple[float, ...]:
+        """Mean and ends of the interval, or the paper's one value; empty where there is no such quantity."""
+        if folder == PAPER:
+            claims = EXPERIMENTS[experiment].claims if experiment in EXPERIMENTS else ()
+            values = {str(c.quantity): c.quantity.paper for c in claims if c.quantity.paper is not None}
+            return (values[name],) if name in values else ()
+        e = self.quantities(folder, experiment).get(name)
+        return () if e is None else (e.mean, e.low, e.high)
 
     def quantities(self, folder: str, experiment: str) -> Mapping[str, Estimate]:
         """The quantities of one table, by name."""

@@ -40,6 +40,13 @@ def boost(
 
         model = boost(AutoModelForCausalLM.from_pretrained("HuggingFaceTB/SmolLM2-135M"))
 
+    In a boosted layer the model's own attention is round 0, and copies of it are the corrections:
+
+        F_0 = attention(x);   r_m = x - F_{m-1};   c_m = attention_m(r_m);   F_m = F_{m-1} + g_m * c_m
+
+    x (B, T, hidden_size) is what the model feeds its attention, F (B, T, hidden_size) what it takes from it.
+    Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1, https://arxiv.org/abs/2604.03190
+
     Args:
         model: a causal language model of transformers whose layers have one attention module each.
         n_rounds: rounds per boosted layer, the model's own attention among them. On a boosted model a larger number

@@ -4,6 +4,7 @@ import statistics
 
 import pytest
 
+from boosted_attention.lab.experiments.language import controls
 from boosted_attention.lab.experiments.language._arms import matched_arm
 from boosted_attention.lab.experiments.language.controls import EXPERIMENT, OVER, RIVALS, TIMED, timed
 from boosted_attention.lab.work.language import NearestInTime, TimeMatched
@@ -85,3 +86,15 @@ def test_differences_are_drawn_against_zero_with_the_papers_beside_them():
     assert list((figure.panels[0].ticks or {}).values()) == list(RIVALS)
     assert list(ours.y) == pytest.approx([statistics.mean(percent(BOOSTED, VALUES[rival])) for rival in RIVALS])
     assert (list(paper.x), list(paper.y)) == ([0, 1, 2], [-6.0, -2.4, -1.6])  # standard, twicing, equal parameters
+
+
+def test_a_table_without_a_time_matched_arm_says_so(language_smoke, text_preset):
+    """What the clock says is not in our hands: where no width takes the time of a boosted step, the table says so."""
+    found, _ = language_smoke
+    timed = {controls.timed(text_preset, text_preset.text.corpora[0], seed).key for seed in text_preset.text.seeds}
+    none = {"measured": {"width": 20, "step_time": 0.82}, "trained": None}
+    table = controls.collect(text_preset, lambda t: none if t.key in timed else found.outcome.result(t))
+    assert controls.TIMED not in table.rows
+    assert "no standard model takes the time of a boosted step (the nearest, d_model=20, takes 0.82)" in table.notes[-1]
+    assert controls.OVER[controls.PARALLEL].quantity.on("text:words.txt") in table.quantities
+    assert controls.OVER[controls.TIMED].quantity.on("text:words.txt") in table.missing
