@@ -12,6 +12,7 @@ from rich.console import Console
 from boosted_attention.lab.judging import ledger
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import render
+from boosted_attention.lab.judging.verdicts import CANNOT_TELL, too_few
 from boosted_attention.lab.reproduce import all_trials, reread, stored_preset
 from boosted_attention.lab.shipped import shipped
 from boosted_attention.lab.trials.trial import WORKS
@@ -49,6 +50,17 @@ def test_shipped_tables_follow_from_shipped_results(place):
     assert [row for row in rows["facts"] if row["where"]] == [row for row in stored["facts"] if row["where"]]
     text = (place / "tables.md").read_text()
     assert all(render(table) in text for table in found.tables.values())
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
+def test_what_cannot_be_told_is_smaller_than_what_could_have_been_shown(place):
+    """An effect that is seen four times of five at a level lies beyond what is significant at it."""
+    rows = reread(stored_preset(place), place).ledger.rows
+    unclear = [row for row in rows if row.verdict == CANNOT_TELL and row.claim.criterion.rule in ("above", "below")]
+    for row in unclear:
+        if row.ours is not None and not too_few(row.ours):
+            effect = abs(row.ours.mean - row.claim.criterion.target)
+            assert effect < row.claim.criterion.smallest(row.ours, row.level), row.claim.id
 
 
 @pytest.mark.parametrize("folder", sorted({path.parents[2].name for path in RECORDS}))
