@@ -13,7 +13,7 @@ def run(
     The outputs stay the same bit for bit until ``boosted-attention finetune OUT`` has trained the corrections. OUT is
     an ordinary folder of transformers; ``import boosted_attention.pretrained`` makes AutoModelForCausalLM know it.
 
-    Example: boosted-attention boost models/SmolLM2-135M boosted/SmolLM2-135M --layers last:10
+    Example: boosted-attention boost models/SmolLM2-135M-Instruct boosted/SmolLM2-135M-Instruct --layers last:10
 
     Args:
         model: folder of the model: config.json, *.safetensors, tokenizer.json.

@@ -33,6 +33,14 @@ VALUE = r"[-+]?\d[\d.,]*(?: \[[-+\d., ]+\])?"
 REFERENCE = re.compile(rf"(?P<value>{VALUE})(?: ?[%a-z]*)?<!--= (?P<folder>\S+) (?P<experiment>\S+): (?P<name>.+?) -->")
 INTERVAL = re.compile(r"[-+]?\d[\d.]* \[[-+]?\d[\d.]*, [-+]?\d[\d.]*\]")
 EXEMPT = re.compile(r"<!-- without references -->.*?<!-- /without references -->|```.*?```", re.DOTALL)
+# Where a page states results, so that every decimal or percent number is one: README's section, and a whole page.
+STATING = {
+    "README.md": re.compile(r"^## What holds\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE),
+    "docs/results.md": re.compile(r".*", re.DOTALL),
+}
+DECIMAL = re.compile(r"[-+]?\d[\d,]*(?:\.\d+(?: ?%)?| ?%)")
+# Numbers that are no results of ours: the paper's, sizes of models, the level of intervals, the noise of the task.
+SETTINGS = re.compile(r"\bpaper(?::| has) [\d.]+|\b[\d.]+ M\b|\b95 %|\bsigma = [\d.]+(?: to [\d.]+)?")
 
 
 def block(name: str) -> re.Pattern[str]:
@@ -82,14 +90,32 @@ def problems(text: str, results: Path, what: str) -> list[str]:
         if match.start() not in referenced:
             line = text.count("\n", 0, match.start()) + 1
             found.append(f"{what}:{line}: {match[0]} is a result without a reference to its quantity")
+    for match in unreferenced(outside, what):
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(f"{what}:{line}: {match[0]} is a number without a reference to its quantity")
     return found
 
 
 def blanked(text: str) -> str:
     """Return a page with everything blank that is generated, code, or from before numbers had references."""
     for pattern in (EXEMPT, *map(block, BLOCKS)):
-        text = pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+        text = pattern.sub(blank, text)
     return text
+
+
+def blank(match: re.Match[str]) -> str:
+    """Return as many spaces and ends of lines as a match has."""
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def unreferenced(outside: str, what: str) -> Iterator[re.Match[str]]:
+    """Yield the decimal and percent numbers without a reference, where the page states results."""
+    for pattern in (REFERENCE, INTERVAL, SETTINGS):
+        outside = pattern.sub(blank, outside)
+    for page, part in STATING.items():
+        section = part.search(outside) if what.endswith(page) else None
+        if section is not None:
+            yield from DECIMAL.finditer(outside, *section.span())
 
 
 def differences(here: str, made: str) -> Iterator[tuple[int, str]]:

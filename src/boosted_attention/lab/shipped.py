@@ -19,8 +19,7 @@ from boosted_attention.lab.judging.table import Cell, Table, interval, render, w
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
 from boosted_attention.lab.trials.store import Outcome
-from boosted_attention.lab.work.language import LanguageResult
-from boosted_attention.records import from_json
+from boosted_attention.lab.work.language import LanguageResult, outcome_of
 from boosted_attention.statistics import Estimate
 from boosted_attention.validation import require
 
@@ -88,9 +87,9 @@ def finetuned(preset: Preset, table: Table) -> str:
 
 
 def one_training(outcome: Outcome) -> LanguageResult:
-    """One of the trainings; steps, tokens and data are those of all."""
-    records = (r for r in outcome.records.values() if r.work == "language.train")
-    return from_json(LanguageResult, next(records).result)
+    """One of the trainings that did not diverge; steps, tokens and data are those of all."""
+    trained = (outcome_of(r.result) for r in outcome.records.values() if r.work == "language.train")
+    return next(one for one in trained if isinstance(one, LanguageResult))
 
 
 def torch_of(outcome: Outcome) -> str:

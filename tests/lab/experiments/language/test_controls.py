@@ -8,7 +8,7 @@ from boosted_attention.lab.experiments.language import controls
 from boosted_attention.lab.experiments.language._arms import matched_arm
 from boosted_attention.lab.experiments.language.controls import EXPERIMENT, OVER, RIVALS, TIMED, timed
 from boosted_attention.lab.work.language import NearestInTime, TimeMatched
-from tests.lab.experiments.made import TEXT, check, language_result, percent, row, text_results, verdicts
+from tests.lab.experiments.made import TEXT, WILD, check, language_result, percent, row, text_results, verdicts
 
 BOOSTED = (60.0, 61.0, 62.0)
 VALUES = {"boosted": BOOSTED} | {rival: (70.0 + i, 71.5 + i, 71.0 + i) for i, rival in enumerate(RIVALS)}
@@ -32,7 +32,7 @@ def arm_of(options):
     return "FLOP-matched width" if options == EQUAL_FLOPS else "param-fair"
 
 
-def made(values=VALUES, without=(), trained=True):
+def made(values=VALUES, without=(), trained=True, wild=()):
     def result(corpus, options, i):
         arm = arm_of(options)
         return None if arm in without else language_result(values[arm][i] + 10 * TEXT.text.corpora.index(corpus))
@@ -43,6 +43,7 @@ def made(values=VALUES, without=(), trained=True):
             model = language_result(values[TIMED][i] + 10 * n, data=corpus, order=f"{seed}, 3")
             nearest = NearestInTime(width=20, step_time=1.04)
             others[timed(TEXT, corpus, seed).key] = TimeMatched(measured=nearest, trained=model if trained else None)
+    others |= {timed(TEXT, corpus, seed).key: WILD for corpus, seed in wild}
     return EXPERIMENT.table(TEXT, text_results(TEXT, result, {} if TIMED in without else others))
 
 
@@ -69,6 +70,16 @@ def test_no_model_in_time_is_said():
     table = made(trained=False)
     assert OVER[TIMED].quantity.on("stdlib") in table.missing
     assert "no standard model takes the time of a boosted step (the nearest, d_model=20, takes 1.04)" in table.notes[-1]
+
+
+@pytest.mark.parametrize("seeds", [TEXT.text.seeds[1:2], TEXT.text.seeds])
+def test_a_time_matched_model_that_diverged_fails_on_its_text_alone(seeds):
+    table = made(wild=[("stdlib", seed) for seed in seeds])
+    assert table.failed == {OVER[TIMED].quantity.on("stdlib"): f"{TIMED} diverged"}
+    assert not table.missing
+    assert f"{TIMED} | stdlib" not in table.rows
+    assert f"{TIMED} | wikitext-103" in table.rows
+    assert any(f"stdlib, {TIMED} diverged and has no row: seed {seeds[0]}: step 7" in note for note in table.notes)
 
 
 @pytest.mark.parametrize(("rival", "claim"), [("parallel", "lm-residual"), ("FLOP-matched width", "lm-flops")])
