@@ -14,25 +14,29 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from boosted_attention.attention.gates import GATES
-from boosted_attention.attention.options import HEADWISE_GATES
 from boosted_attention.model.config import layer_indices
 from boosted_attention.pretrained.auto import become_boosted, become_original
-from boosted_attention.pretrained.layer import CorrectedAttention, corrected_layers
+from boosted_attention.pretrained.families import find_projections, widths
+from boosted_attention.pretrained.layer import CorrectedAttention, become_uncorrected, corrected_layers
 from boosted_attention.pretrained.places import find_attention
 from boosted_attention.pretrained.stages import Stage, freeze, install, n_rounds_of
 from boosted_attention.validation import is_count, require, require_choice
 
 CORRECTION_INITS = ("copy", "random")
 BOOST_TRAINS = ("correction", "all")
+KV_SOURCES = ("own", "shared")
+LIGHT_GATES = ("tanh", "headwise")
+CORRECTION_GATES = ("vector", "scalar", "mlp", "none", *LIGHT_GATES)
 
 
 def boost(
     model: PreTrainedModel,
     *,
     n_rounds: int = 2,
-    gate: str = "vector",
+    gate: str | None = None,
     layers: str | Sequence[int] = "all",
+    kv: str = "own",
+    rank: int | None = None,
     init: str = "copy",
     train: str = "correction",
 ) -> PreTrainedModel:
@@ -44,22 +48,33 @@ def boost(
         model: a causal language model of transformers whose layers have one attention module each.
         n_rounds: rounds per boosted layer, the model's own attention among them. On a boosted model a larger number
             adds rounds; what is there stays.
-        gate: "vector" (the paper's), "scalar", "mlp" or "none".
-        layers: "all", "last:k", or indices, such as ``most_important(importance(model, rows), k)`` of the analysis.
-        init: where a correction's queries and keys start: "copy" (round 0's) or "random".
+        gate: "vector" (the paper's, and the default of full corrections), "scalar" (the default of light ones), "mlp",
+            "none"; with light corrections also "tanh", which starts at zero, and "headwise", one number per head.
+        layers: "all", "last:k", or indices, negative ones from the end, such as
+            ``most_important(importance(model, rows), k)`` of the analysis.
+        kv: "own" keys and values of each correction, or round 0's, "shared", which need no further cache.
+        rank: rank of the changes that corrections make to the model's own projections, which are read and not copied;
+            None for full corrections, with matrices of their own.
+        init: where a full correction's queries and keys start: "copy" (round 0's) or "random".
         train: "correction" freezes everything but the new rounds and their gates; "all" trains the whole model.
     """
     require_boostable(model)
     require(is_count(n_rounds) and n_rounds >= 2, f"n_rounds={n_rounds!r} must be an integer of at least 2")
-    require_choice("gate", gate, [name for name in GATES if name not in HEADWISE_GATES])
+    require_choice("kv", kv, KV_SOURCES)
+    is_light = kv == "shared" or rank is not None
+    gate = gate or ("scalar" if is_light else "vector")
+    require_choice("gate", gate, CORRECTION_GATES)
     require(
-        gate != "tanh",
-        "gate='tanh' starts at zero, and so do the values of a pretrained model's correction: the two would stall; use "
-        "'vector', 'scalar', 'mlp' or 'none'",
+        is_light or gate not in LIGHT_GATES,
+        f"gate={gate!r} is for light corrections (kv='shared' or rank=...); use 'vector', 'scalar', 'mlp' or 'none'",
     )
     require_choice("init", init, CORRECTION_INITS)
+    require(init == "copy" or not is_light, f"init={init!r}: light corrections start as the model's own projections")
     require_choice("train", train, BOOST_TRAINS)
     places = find_attention(model)
+    if rank is not None:
+        narrowest = min(min(widths(linear)) for place in places for linear in find_projections(getattr(*place)).linears)
+        require(is_count(rank) and rank <= narrowest, f"rank={rank!r} must be an integer from 1 to {narrowest}")
     chosen = sorted(layer_indices(layers, len(places), "layers"))
     require(bool(chosen), f"layers={layers!r} chooses no layer")
     have = {n_rounds_of(getattr(*places[i])) for i in chosen}
@@ -73,7 +88,7 @@ def boost(
         f"the model is boosted already: these layers have {before} rounds; n_rounds={before + 1} adds one, "
         "unboost(model) gives the original back",
     )
-    stage = Stage(layers=tuple(chosen), n_new=n_rounds - before, gate=gate)
+    stage = Stage(layers=tuple(chosen), n_new=n_rounds - before, gate=gate, kv=kv, rank=rank)
     if not corrected_layers(model):
         model._frozen_before = frozenset(  # type: ignore[assignment]
             name for name, p in model.named_parameters() if not p.requires_grad
@@ -133,7 +148,7 @@ def unboost(model: PreTrainedModel) -> PreTrainedModel:
     for layer, name in find_attention(model):
         attention = getattr(layer, name)
         if isinstance(attention, CorrectedAttention):
-            setattr(layer, name, attention.original)
+            become_uncorrected(attention)
     become_original(model)
     freeze(model, None)
     frozen = vars(model).pop("_frozen_before", ())

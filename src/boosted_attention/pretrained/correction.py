@@ -32,21 +32,13 @@ WEIGHTS, SETTINGS = "correction.safetensors", "correction.json"
 
 def is_correction(name: str) -> bool:
     """Say whether a parameter belongs to a correction round or its gate, by its name."""
-    parts = name.split(".")
-    if "gates" in parts:
-        return True
-    return "rounds" in parts and parts[parts.index("rounds") + 1] != "0"
-
-
-def base_name(name: str) -> str:
-    """Return what a parameter of the base is called in the original model."""
-    return name.replace(".rounds.0.", ".")
+    return not {"rounds", "gates"}.isdisjoint(name.split("."))
 
 
 def base_hash(model: PreTrainedModel) -> str:
     """Hash the values of the base's weights, boosted or not, in whatever precision; tied ones count once."""
     digest = hashlib.sha256()
-    base = {base_name(name): p for name, p in model.named_parameters() if not is_correction(name)}
+    base = {name: p for name, p in model.named_parameters() if not is_correction(name)}
     for name in sorted(base):
         p = base[name].detach().cpu()
         digest.update(f"{name} {tuple(p.shape)}\n".encode())

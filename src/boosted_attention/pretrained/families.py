@@ -74,14 +74,35 @@ VALUE_PROJECTIONS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Projections:
     """The projections of one attention module."""
 
     linears: list[nn.Module]  # all of them
     output: nn.Module
+    output_name: str
+    inputs: Mapping[str, Mapping[str, Tensor | None]]
+    """Each input projection by name: where queries, keys and values ("q", "k", "v") stand in what it gives, None for all
+    of it. Empty where queries or keys are made in a way that is not known."""
     values: list[Tensor]  # weight and bias of the values, as views that can be written to
     packed: Mapping[str, Callable[[Tensor], Sequence[Tensor]]]  # how a weight that is not of the values alone divides
+
+
+def widths(linear: Any) -> tuple[int, int]:
+    """Return how many numbers a linear layer takes and gives, however its weight is stored."""
+    if isinstance(linear, Conv1D):
+        return linear.nx, linear.nf
+    return linear.in_features, linear.out_features
+
+
+def matrix_of(linear: Any, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return weight (d_out, d_in) and bias of a linear layer, of all it gives or of some rows."""
+    weight = linear.weight.T if isinstance(linear, Conv1D) else linear.weight
+    bias = getattr(linear, "bias", None)
+    if rows is None:
+        return weight, bias
+    where = rows.to(weight.device)
+    return weight[where], None if bias is None else bias[where]
 
 
 def parameters_of(linear: nn.Module) -> list[Tensor]:
@@ -92,8 +113,8 @@ def parameters_of(linear: nn.Module) -> list[Tensor]:
 def find_projections(module: nn.Module) -> Projections | None:
     """Return the projections of an attention module; None if it is not of a known form."""
     name = next((name for name in VALUE_PROJECTIONS if hasattr(module, name)), None)
-    output = next((getattr(module, name) for name in OUTPUT_PROJECTIONS if hasattr(module, name)), None)
-    if name is None or output is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
+    output_name = next((name for name in OUTPUT_PROJECTIONS if hasattr(module, name)), None)
+    if name is None or output_name is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
         return None
     weight = getattr(getattr(module, name), "weight", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2 or not VALUE_PROJECTIONS[name].fits(module, weight):
@@ -101,7 +122,21 @@ def find_projections(module: nn.Module) -> Projections | None:
     linears = [m for m in module.modules() if getattr(m, "weight", None) is not None and m.weight.ndim == 2]
     divide = partial(VALUE_PROJECTIONS[name].divide, module)
     values = [divide(t)[-1] for t in parameters_of(getattr(module, name))]
-    return Projections(linears, output, values, {f"{name}.weight": divide} if len(divide(weight)) > 1 else {})
+    is_fused = len(divide(weight)) > 1
+    inputs: dict[str, dict[str, Tensor | None]] = {}
+    if is_fused:
+        numbers = torch.arange(widths(getattr(module, name))[1], device="cpu")
+        inputs = {name: {part: rows.flatten() for part, rows in zip("qkv", divide(numbers), strict=True)}}
+    elif all(hasattr(module, f"{part}_proj") for part in "qk"):
+        inputs = {f"{part}_proj": {part: None} for part in "qkv"}
+    return Projections(
+        linears=linears,
+        output=getattr(module, output_name),
+        output_name=output_name,
+        inputs=inputs,
+        values=values,
+        packed={f"{name}.weight": divide} if is_fused else {},
+    )
 
 
 @torch.no_grad()

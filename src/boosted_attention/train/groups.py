@@ -78,7 +78,7 @@ def rounds_of(model: ModuleTree) -> dict[str, int]:
     """
     found: dict[int, int] = {}
     for layer in traced_layers(model).values():
-        for m, parts in enumerate(zip(layer.rounds[1:], layer.gates, layer.residuals, strict=True), start=1):
+        for m, parts in enumerate(zip(layer.corrections, layer.gates, layer.residuals, strict=True), start=1):
             found |= dict.fromkeys(members(parts), m)
     return {
         f"{place}.{name}".removeprefix("."): found.get(id(p), 0)
