@@ -387,7 +387,7 @@ def test_refusals(tmp_path):
         ({"gate": "vectr"}, "did you mean 'vector'"),
         ({"init": "cpy"}, "did you mean 'copy'"),
         ({"train": "al"}, "did you mean 'all'"),
-        ({"layers": [0, 3]}, r"layers=\[0, 3\]: indices go from 0 to 2, got \[3\]"),
+        ({"layers": [0, 3]}, r"layers=\[0, 3\]: indices go from -3 to 2, got \[3\]"),
         ({"layers": "last:9"}, "last:k takes k from 0 to 3"),
         ({"layers": "none"}, "chooses no layer"),
     ):

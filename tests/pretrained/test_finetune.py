@@ -261,7 +261,7 @@ def test_refusals(models, text_file, tmp_path, capsys):
     (pickled / "pytorch_model.bin").write_bytes(b"")
     assert "only pytorch_model.bin, a pickle, which is never loaded" in complaint("boost", pickled, out)
     assert "is not an empty folder" in complaint("boost", models / "base", models / "boosted")
-    assert "indices go from 0 to 2, got [7]" in complaint("boost", models / "base", out, "--layers", "7")
+    assert "indices go from -3 to 2, got [7]" in complaint("boost", models / "base", out, "--layers", "7")
     assert "boosted already" in complaint("boost", models / "boosted", out, "--layers", "last:2")
     assert not out.exists()
     finetune = ("finetune", models / "base", "--corpus", f"text:{text_file}", "--out", out)

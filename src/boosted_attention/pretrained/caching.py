@@ -1,14 +1,16 @@
 """Keys and values of the corrections in a model's own cache.
 
 Corrections that share round 0's keys and values write nothing: ``SharedKV`` hands them what round 0 was given. For the
-others, transformers makes a cache with one layer per decoder layer. A correction's keys and values go to layers behind those,
-of the same kind as the layer they correct, so that everything a cache does to its layers (crop, reorder, repeat,
+others, transformers makes a cache with one layer per decoder layer. A correction's keys and values go to layers behind
+those, of the same kind as the layer they correct, so that everything a cache does to its layers (crop, reorder, repeat,
 reset) happens to them too. Causality makes what a round writes at a past position final, so cached decoding is exact.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +18,8 @@ from transformers import cache_utils
 from transformers.cache_utils import Cache
 
 from boosted_attention.validation import InputError
+
+CACHE_ARGUMENTS = ("past_key_values", "layer_past", "past_key_value")
 
 # How to make another layer of the same kind.
 CACHE_LAYERS: dict[type, Callable[[Any], Any]] = {
@@ -58,14 +62,28 @@ class SharedKV(Cache):
 
 
 def with_cache(
-    new: Cache, old: Cache | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    new: Cache, old: Cache | None, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call with ``new`` in the place of its cache, which may have been None."""
-    changed = dict(kwargs)
+    """Return the arguments of a call with ``new`` in the place of its cache.
+
+    Args:
+        new: the cache to pass.
+        old: the cache that was passed; None if there was none.
+        name: what the called module calls its cache.
+        args: arguments by place.
+        kwargs: arguments by name.
+    """
     if old is None:
-        return args, {**changed, "past_key_values": new}
-    changed = {name: new if value is old else value for name, value in kwargs.items()}
+        return args, {**kwargs, name: new}
+    changed = {key: new if value is old else value for key, value in kwargs.items()}
     return tuple(new if value is old else value for value in args), changed
+
+
+@lru_cache(maxsize=256)
+def cache_argument(kind: type) -> str:
+    """Return what the forward pass of a class of attention modules calls its cache."""
+    names = inspect.signature(kind.forward).parameters
+    return next((name for name in CACHE_ARGUMENTS if name in names), CACHE_ARGUMENTS[0])
 
 
 def extend(cache: Cache, corrected: int, slot: int, n_new: int) -> None:

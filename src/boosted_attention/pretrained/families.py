@@ -82,8 +82,8 @@ class Projections:
     output: nn.Module
     output_name: str
     inputs: Mapping[str, Mapping[str, Tensor | None]]
-    """Each input projection by name: where queries, keys and values ("q", "k", "v") stand in what it gives, None for all
-    of it. Empty where queries or keys are made in a way that is not known."""
+    """Each input projection by name: where queries, keys and values ("q", "k", "v") stand in what it gives, None for
+    all of it. Empty where queries or keys are made in a way that is not known."""
     values: list[Tensor]  # weight and bias of the values, as views that can be written to
     packed: Mapping[str, Callable[[Tensor], Sequence[Tensor]]]  # how a weight that is not of the values alone divides
 

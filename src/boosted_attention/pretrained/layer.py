@@ -23,7 +23,7 @@ from transformers.cache_utils import Cache
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.residuals import ErrorResidual
 from boosted_attention.attention.trace import Traced
-from boosted_attention.pretrained.caching import SharedKV, extend, with_cache
+from boosted_attention.pretrained.caching import SharedKV, cache_argument, extend, with_cache
 from boosted_attention.validation import require
 
 OURS = ("rounds", "gates", "residuals", "outputs", "trace", "disabled", "n_rounds")  # what a corrected module has more
@@ -61,7 +61,7 @@ class CorrectedAttention(Traced):
         shared = None
         if any(shares_kv(self.rounds[str(m)]) for m in active[1:]):
             shared = SharedKV(cache, self.layer_idx)
-            args, kwargs = with_cache(shared, cache, args, kwargs)
+            args, kwargs = with_cache(shared, cache, cache_argument(original_class(self)), args, kwargs)
         rest: Any = ()
         trace = self.trace
         if trace is not None:

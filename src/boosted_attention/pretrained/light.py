@@ -1,12 +1,12 @@
 """Light corrections: rounds that read the model's own projections instead of copying them.
 
-    rank=r                q = W_q z + B_q A_q z,  k likewise,  v = B_v A_v z,  c = W_o y + B_o A_o y,  B = 0 at the start
+    rank=r                q = W_q z + B_q A_q z,  k likewise,  v = B_v A_v z,  c = W_o y + B_o A_o y
     rank=r, kv="shared"   q = W_q z + B_q A_q z,  k and v round 0's,           c = B_o A_o y
     kv="shared"           q = W'_q z,             k and v round 0's,           c = W'_o y,   W'_q = W_q, W'_o = 0
 
-z is the residual, W the model's own matrix, y the correction's heads side by side. What must be zero at the start is
-low-rank alone; everything else is the model's own plus a low-rank change. With shared keys and values a correction has
-no cache. With a rank nothing of the base is copied, so that quantised bases can be corrected.
+z is the residual, W the model's own matrix, y the correction's heads side by side; B = 0 at the start. What must be
+zero at the start is low-rank alone; all else is the model's own plus a low-rank change. With shared keys and values a
+correction has no cache. With a rank nothing of the base is copied, so that quantised bases can be corrected.
 
 References: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, https://arxiv.org/abs/2106.09685;
 for the factor on B A, Kalajdzievski, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA", 2023,
@@ -114,7 +114,7 @@ class Projection(nn.Module):
         self.order = None if self.rows is None else torch.cat(self.rows).argsort()
 
     def forward(self, z: Tensor) -> Tensor:
-        read = getattr(vars(self)["_leader"][0], self.name)(z) if self.reads else None
+        read = self.read(z) if self.reads else None
         if self.rows is None:
             (part,) = self.parts.values()
             return part(z) if read is None else read + part(z)
@@ -124,6 +124,12 @@ class Projection(nn.Module):
             made.append(new if read is None or not part.adds else read[..., rows.to(z.device)] + new)
         assert self.order is not None
         return torch.cat(made, dim=-1)[..., self.order.to(z.device)]
+
+    def read(self, z: Tensor) -> Tensor:
+        """Return what the model's own projection gives; of an output projection without its bias, which round 0 has."""
+        linear: Any = getattr(vars(self)["_leader"][0], self.name)
+        bias = getattr(linear, "bias", None)
+        return linear(z) if "out" not in self.parts or bias is None else linear(z) - bias
 
 
 class HeadGate(nn.Module):
@@ -154,16 +160,17 @@ class Follower(nn.Module):
     """A module with the code and the parts of another, its leader, but for parts of its own.
 
     What it does not have itself is looked up in the leader each time, so that it follows when the leader is moved, cast
-    or adapted. Its parameters are those of its own parts.
+    or adapted. Its parameters are those of its own parts, whose names begin with ``own_``: adapters that are asked for
+    by a projection's name find the leader's alone.
     """
 
     shares_kv: bool
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(vars(self)["_leader"][0], name)
+        own = vars(self)["_modules"]
+        if f"own_{name}" in own:
+            return own[f"own_{name}"]
+        return own[name] if name in own else getattr(vars(self)["_leader"][0], name)
 
 
 @cache
@@ -187,7 +194,7 @@ def follow(leader: nn.Module, own: Mapping[str, nn.Module]) -> Follower:
     plain = {name: value for name, value in vars(leader).items() if not name.startswith("_") and name not in OURS}
     vars(made).update(plain, _leader=(leader,))
     for name, part in own.items():
-        made.add_module(name, part)
+        made.add_module(f"own_{name}", part)
     return made
 
 

@@ -48,7 +48,7 @@ def trained_parameters(model: CausalModel) -> dict[str, TrainedParameter]:
     layers = traced_layers(model).values()
     rounds = rounds_of(model)
     gates = members([part for layer in layers for part in (*layer.gates, *layer.residuals)])
-    corrections = members([learner for layer in layers for learner in list(layer.rounds)[1:]])
+    corrections = members([learner for layer in layers for learner in layer.corrections])
     blocks = members(model.blocks())
     divisions = {
         f"{place}.{weight}".removeprefix("."): divide
