@@ -18,12 +18,13 @@ from boosted_attention.model.config import layer_indices
 from boosted_attention.pretrained.auto import become_boosted, become_original
 from boosted_attention.pretrained.families import find_projections, widths
 from boosted_attention.pretrained.layer import CorrectedAttention, become_uncorrected, corrected_layers
-from boosted_attention.pretrained.places import find_attention
+from boosted_attention.pretrained.places import attention_modules, find_attention
 from boosted_attention.pretrained.stages import Stage, freeze, install, n_rounds_of
 from boosted_attention.validation import is_count, require, require_choice
 
 CORRECTION_INITS = ("copy", "random")
 BOOST_TRAINS = ("correction", "all")
+QUANTISERS = ("torchao", "bitsandbytes")
 KV_SOURCES = ("own", "shared")
 LIGHT_GATES = ("tanh", "headwise")
 CORRECTION_GATES = ("vector", "scalar", "mlp", "none", *LIGHT_GATES)
@@ -58,7 +59,7 @@ def boost(
         init: where a full correction's queries and keys start: "copy" (round 0's) or "random".
         train: "correction" freezes everything but the new rounds and their gates; "all" trains the whole model.
     """
-    require_boostable(model)
+    require_boostable(model, rank)
     require(is_count(n_rounds) and n_rounds >= 2, f"n_rounds={n_rounds!r} must be an integer of at least 2")
     require_choice("kv", kv, KV_SOURCES)
     is_light = kv == "shared" or rank is not None
@@ -72,9 +73,8 @@ def boost(
     require(init == "copy" or not is_light, f"init={init!r}: light corrections start as the model's own projections")
     require_choice("train", train, BOOST_TRAINS)
     places = find_attention(model)
-    if rank is not None:
-        narrowest = min(min(widths(linear)) for place in places for linear in find_projections(getattr(*place)).linears)
-        require(is_count(rank) and rank <= narrowest, f"rank={rank!r} must be an integer from 1 to {narrowest}")
+    if is_light:
+        require_light(model, rank)
     chosen = sorted(layer_indices(layers, len(places), "layers"))
     require(bool(chosen), f"layers={layers!r} chooses no layer")
     have = {n_rounds_of(getattr(*places[i])) for i in chosen}
@@ -99,8 +99,8 @@ def boost(
     return model
 
 
-def require_boostable(model: Any) -> None:
-    """Raise InputError unless ``boost`` can take the model."""
+def require_boostable(model: Any, rank: int | None = None) -> None:
+    """Raise InputError unless ``boost`` can take the model, with corrections of this rank."""
     name = type(model).__name__
     require(
         isinstance(model, PreTrainedModel),
@@ -120,9 +120,31 @@ def require_boostable(model: Any) -> None:
         f"{name} has adapters (LoRA): what they add would not be zero at the start; merge or unload them first",
     )
     require(model.can_generate(), f"{name} is not a causal language model; boost takes decoders that generate")
+    if is_quantised(model):
+        method = quantiser(model)
+        require(
+            method in QUANTISERS,
+            f"{name} is quantised by {method}; boost takes quantised models of {' and '.join(QUANTISERS)}, or load it "
+            "in a floating dtype",
+        )
+        require(
+            rank is not None,
+            f"{name} is quantised: its projections can be read, not copied; give corrections a rank, such as rank=16",
+        )
+
+
+def require_light(model: PreTrainedModel, rank: int | None) -> None:
+    """Raise InputError unless light corrections of this rank can read the projections of the model's attention."""
+    found = [projections for module in attention_modules(model) if (projections := find_projections(module))]
     require(
-        not is_quantised(model),
-        f"{name} is quantised: its attention modules cannot be copied and zeroed; load it in a floating dtype",
+        all(projections.inputs for projections in found),
+        f"{type(model).__name__}: kv='shared' and rank=... need an attention whose queries and keys are projections that "
+        "are known; use full corrections",
+    )
+    narrowest = min(min(widths(linear)) for projections in found for linear in projections.linears)
+    require(
+        rank is None or (is_count(rank) and rank <= narrowest),
+        f"rank={rank!r} must be an integer from 1 to {narrowest}",
     )
 
 
@@ -136,6 +158,12 @@ def is_quantised(model: PreTrainedModel) -> bool:
     by_transformers = getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None
     packed = any(callable(weight) for m in model.modules() if (weight := getattr(m, "weight", None)) is not None)
     return by_transformers or packed or not all(p.is_floating_point() for p in model.parameters())
+
+
+def quantiser(model: PreTrainedModel) -> str:
+    """Return the name of what quantised a model, as transformers knows it."""
+    method = getattr(getattr(model.config, "quantization_config", None), "quant_method", "an unknown method")
+    return str(getattr(method, "value", method))
 
 
 def unboost(model: PreTrainedModel) -> PreTrainedModel:

@@ -36,6 +36,7 @@ class CorrectedAttention(Traced):
     returns passes through the empty module ``outputs.{m}``, for hooks that read or change it.
     """
 
+    layer_idx: int
     rounds: Any  # nn.ModuleDict of corrections, by the number of their round, from "1" on
     outputs: nn.ModuleList  # one nn.Identity per round
 

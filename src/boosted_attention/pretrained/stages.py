@@ -124,4 +124,5 @@ def freeze(model: PreTrainedModel, trained: Sequence[nn.Module] | None) -> None:
     """Make these modules alone trainable, or everything for None."""
     chosen = None if trained is None else {id(p) for module in trained for p in module.parameters()}
     for p in model.parameters():
-        p.requires_grad_(chosen is None or id(p) in chosen)
+        if p.is_floating_point():  # quantised weights are integers
+            p.requires_grad_(chosen is None or id(p) in chosen)
