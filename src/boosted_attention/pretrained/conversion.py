@@ -9,6 +9,7 @@ that the first optimizer step moves the values and the second everything else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from torch import nn
@@ -18,6 +19,7 @@ from boosted_attention.model.config import layer_indices
 from boosted_attention.pretrained.auto import become_boosted, become_original
 from boosted_attention.pretrained.families import find_projections, widths
 from boosted_attention.pretrained.layer import CorrectedAttention, become_uncorrected, corrected_layers
+from boosted_attention.pretrained.named import names_of
 from boosted_attention.pretrained.places import attention_modules, find_attention
 from boosted_attention.pretrained.stages import Stage, freeze, install, n_rounds_of
 from boosted_attention.validation import is_count, require, require_choice
@@ -33,13 +35,14 @@ CORRECTION_GATES = ("vector", "scalar", "mlp", "none", *LIGHT_GATES)
 def boost(
     model: PreTrainedModel,
     *,
-    n_rounds: int = 2,
+    n_rounds: int | None = None,
     gate: str | None = None,
     layers: str | Sequence[int] = "all",
     kv: str = "own",
     rank: int | None = None,
     init: str = "copy",
     train: str = "correction",
+    name: str | None = None,
 ) -> PreTrainedModel:
     """Give a pretrained decoder correction rounds, in place, with no effect at the start. Returns the model.
 
@@ -47,8 +50,8 @@ def boost(
 
     Args:
         model: a causal language model of transformers whose layers have one attention module each.
-        n_rounds: rounds per boosted layer, the model's own attention among them. On a boosted model a larger number
-            adds rounds; what is there stays.
+        n_rounds: rounds per boosted layer, the model's own attention among them; 2 by default. On a boosted model a
+            larger number adds rounds; what is there stays.
         gate: "vector" (the paper's, and the default of full corrections), "scalar" (the default of light ones), "mlp",
             "none"; with light corrections also "tanh", which starts at zero, and "headwise", one number per head.
         layers: "all", "last:k", or indices, negative ones from the end, such as
@@ -58,9 +61,14 @@ def boost(
             None for full corrections, with matrices of their own.
         init: where a full correction's queries and keys start: "copy" (round 0's) or "random".
         train: "correction" freezes everything but the new rounds and their gates; "all" trains the whole model.
+        name: name of this correction, by which it can be switched, removed and saved. With a name, a model that is
+            boosted already gets one more round by default.
     """
     require_boostable(model, rank)
-    require(is_count(n_rounds) and n_rounds >= 2, f"n_rounds={n_rounds!r} must be an integer of at least 2")
+    require(
+        n_rounds is None or (is_count(n_rounds) and n_rounds >= 2),
+        f"n_rounds={n_rounds!r} must be an integer of at least 2",
+    )
     require_choice("kv", kv, KV_SOURCES)
     is_light = kv == "shared" or rank is not None
     gate = gate or ("scalar" if is_light else "vector")
@@ -77,18 +85,14 @@ def boost(
         require_light(model, rank)
     chosen = sorted(layer_indices(layers, len(places), "layers"))
     require(bool(chosen), f"layers={layers!r} chooses no layer")
-    have = {n_rounds_of(getattr(*places[i])) for i in chosen}
-    require(
-        len(have) == 1,
-        f"layers={layers!r} have different numbers of rounds, {sorted(have)}; boost those with equal numbers together",
+    stage = Stage(
+        layers=tuple(chosen),
+        n_new=1 if n_rounds is None and name is not None else rounds_to_add(model, chosen, n_rounds or 2),
+        gate=gate,
+        kv=kv,
+        rank=rank,
+        name=unused_name(model, name),
     )
-    (before,) = have
-    require(
-        before < n_rounds,
-        f"the model is boosted already: these layers have {before} rounds; n_rounds={before + 1} adds one, "
-        "unboost(model) gives the original back",
-    )
-    stage = Stage(layers=tuple(chosen), n_new=n_rounds - before, gate=gate, kv=kv, rank=rank)
     if not corrected_layers(model):
         model._frozen_before = frozenset(  # type: ignore[assignment]
             name for name, p in model.named_parameters() if not p.requires_grad
@@ -133,13 +137,41 @@ def require_boostable(model: Any, rank: int | None = None) -> None:
         )
 
 
+def rounds_to_add(model: PreTrainedModel, layers: Sequence[int], n_rounds: int) -> int:
+    """Return how many rounds these layers lack; they must all have as many now."""
+    modules = attention_modules(model)
+    have = {n_rounds_of(modules[i]) for i in layers}
+    require(
+        len(have) == 1,
+        f"layers={list(layers)} have different numbers of rounds, {sorted(have)}; boost those with equal numbers "
+        "together, or give the correction a name",
+    )
+    (before,) = have
+    require(
+        before < n_rounds,
+        f"the model is boosted already: these layers have {before} rounds; n_rounds={before + 1} adds one, "
+        "unboost(model) gives the original back",
+    )
+    return n_rounds - before
+
+
+def unused_name(model: PreTrainedModel, name: str | None) -> str:
+    """Return a correction's name, which no other of the model may have."""
+    taken = names_of(model)
+    if name is None:
+        return next(one for i in count(1) if (one := "default" if i == 1 else f"default-{i}") not in taken)
+    require(isinstance(name, str) and bool(name), f"name={name!r} must be a word")
+    require(name not in taken, f"name={name!r} is taken: the model has corrections {', '.join(map(repr, taken))}")
+    return name
+
+
 def require_light(model: PreTrainedModel, rank: int | None) -> None:
     """Raise InputError unless light corrections of this rank can read the projections of the model's attention."""
     found = [projections for module in attention_modules(model) if (projections := find_projections(module))]
     require(
         all(projections.inputs for projections in found),
-        f"{type(model).__name__}: kv='shared' and rank=... need an attention whose queries and keys are projections that "
-        "are known; use full corrections",
+        f"{type(model).__name__}: kv='shared' and rank=... need an attention whose queries and keys are known "
+        "projections; use full corrections",
     )
     narrowest = min(min(widths(linear)) for projections in found for linear in projections.linears)
     require(

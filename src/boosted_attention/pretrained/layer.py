@@ -53,6 +53,10 @@ class CorrectedAttention(Traced):
         self.outputs.append(nn.Identity())
         self.n_rounds += 1
 
+    def correction_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of all corrections and their gates."""
+        return [p for part in (self.rounds, self.gates) for p in part.parameters()]
+
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         named = "hidden_states" in kwargs
         x: Tensor = kwargs.pop("hidden_states") if named else args[0]

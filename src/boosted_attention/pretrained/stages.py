@@ -27,6 +27,7 @@ class Stage:
         gate: kind of their gates.
         kv: whether keys and values are a correction's "own" or round 0's, "shared".
         rank: rank of the changes to the model's own projections; None for matrices of the corrections' own.
+        name: name of the correction that these rounds are.
     """
 
     layers: tuple[int, ...]
@@ -34,6 +35,7 @@ class Stage:
     gate: str
     kv: str = "own"
     rank: int | None = None
+    name: str = "default"
 
     @property
     def is_light(self) -> bool:
