@@ -5,6 +5,7 @@ import torch
 import transformers
 
 from boosted_attention import boost, unboost
+from boosted_attention.pretrained import load_correction, save_correction
 from boosted_attention.pretrained.layer import corrected_layers
 from tests.pretrained.families import disturb, tiny, tokens
 from tests.pretrained.test_boost import generate, logits
@@ -66,6 +67,28 @@ def test_one_can_be_removed(gone, left, tmp_path):
     with pytest.raises(ValueError, match=f"{left['name']!r} is the model's only correction; unboost"):
         model.remove_correction(left["name"])
     assert torch.equal(logits(unboost(model), ids), logits(tiny("llama"), ids))
+
+
+def test_each_can_be_saved_and_loaded_beside_others(tmp_path):
+    model, ids = both(), tokens()
+    together = logits(model, ids)
+    for name in ("law", "code"):
+        save_correction(model, tmp_path / name, name)
+    fresh = tiny("llama")
+    for name in ("law", "code"):
+        load_correction(fresh, tmp_path / name)
+    assert fresh.corrections == ["law", "code"]
+    assert torch.equal(logits(fresh, ids), together)
+    other = load_correction(tiny("llama"), tmp_path / "code")
+    assert torch.equal(logits(other, ids), alone(CODE, ids)[1])
+    with pytest.raises(ValueError, match=r"the model has a correction called \['code'\] already"):
+        load_correction(other, tmp_path / "code")
+    settings = tmp_path / "law" / "correction.json"
+    settings.write_text(settings.read_text().replace('"rank": 2', '"rank": 3'))
+    with pytest.raises(ValueError, match=r"does not fit its correction\.json"):
+        load_correction(other, tmp_path / "law")
+    assert other.corrections == ["code"]
+    assert torch.equal(logits(other, ids), alone(CODE, ids)[1])
 
 
 def test_names_are_checked():

@@ -21,15 +21,20 @@ from boosted_attention.pretrained.families import find_projections, widths
 from boosted_attention.pretrained.layer import CorrectedAttention, become_uncorrected, corrected_layers
 from boosted_attention.pretrained.named import names_of
 from boosted_attention.pretrained.places import attention_modules, find_attention
-from boosted_attention.pretrained.stages import Stage, freeze, install, n_rounds_of
+from boosted_attention.pretrained.stages import (
+    CORRECTION_GATES,
+    KV_SOURCES,
+    LIGHT_GATES,
+    Stage,
+    freeze,
+    install,
+    n_rounds_of,
+)
 from boosted_attention.validation import is_count, require, require_choice
 
 CORRECTION_INITS = ("copy", "random")
 BOOST_TRAINS = ("correction", "all")
 QUANTISERS = ("torchao", "bitsandbytes")
-KV_SOURCES = ("own", "shared")
-LIGHT_GATES = ("tanh", "headwise")
-CORRECTION_GATES = ("vector", "scalar", "mlp", "none", *LIGHT_GATES)
 
 
 def boost(

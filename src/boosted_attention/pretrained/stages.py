@@ -15,6 +15,11 @@ from boosted_attention.pretrained.families import redraw, silence
 from boosted_attention.pretrained.layer import CorrectedAttention, become_corrected, original_view, shares_kv
 from boosted_attention.pretrained.light import light_correction
 from boosted_attention.pretrained.places import find_attention
+from boosted_attention.validation import is_count
+
+KV_SOURCES = ("own", "shared")
+LIGHT_GATES = ("tanh", "headwise")
+CORRECTION_GATES = ("vector", "scalar", "mlp", "none", *LIGHT_GATES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,17 @@ class Stage:
     def is_light(self) -> bool:
         """Whether its corrections read the model's own projections or keys instead of copying the module."""
         return self.kv == "shared" or self.rank is not None
+
+    def is_sound(self, n_layers: int) -> bool:
+        """Whether its values, which may come from a file, are such as ``boost`` makes for so many layers."""
+        return (
+            self.gate in CORRECTION_GATES
+            and self.kv in KV_SOURCES
+            and is_count(self.n_new)
+            and (self.rank is None or is_count(self.rank))
+            and isinstance(self.name, str)
+            and all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < n_layers for i in self.layers)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "layers": list(self.layers)}
