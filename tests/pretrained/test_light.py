@@ -201,6 +201,19 @@ def test_hooks_see_and_change_every_round():
 
 
 @pytest.mark.parametrize(
+    ("options", "expected"), [({"rank": 16}, 1_843_200), ({"rank": 16, "kv": "shared"}, 1_105_920)]
+)
+def test_light_corrections_of_smollm2_have_a_few_million_parameters(options, expected):
+    config = transformers.LlamaConfig(
+        hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3
+    )
+    with torch.device("meta"):
+        model = boost(transformers.LlamaForCausalLM(config), **options)
+    gates = 30
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == expected + gates
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"rank": 0}, "rank=0 must be an integer from 1 to 16"),
