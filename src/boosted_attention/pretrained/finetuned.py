@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
 from boosted_attention.model.protocols import ModelConfig
 from boosted_attention.pretrained.families import find_projections
-from boosted_attention.pretrained.layer import CorrectedAttention
+from boosted_attention.pretrained.light import Follower
 from boosted_attention.pretrained.places import decoder_layers
 from boosted_attention.validation import require_choice
 
@@ -39,7 +39,7 @@ class FinetunedModel(nn.Module):
 
     def packed_matrices(self) -> dict[str, Callable[[Tensor], Sequence[Tensor]]]:
         """Return how weights that hold the projections of queries, keys and values divide; adapters are undivided."""
-        modules = {name: m for name, m in self.named_modules() if not isinstance(m, CorrectedAttention)}
+        modules = {name: m for name, m in self.named_modules() if not isinstance(m, Follower)}
         found = {name: find_projections(m) for name, m in modules.items()}
         return {
             f"{name}.{weight}": divide
