@@ -287,7 +287,7 @@ class AttentionLayer(Traced):
         if not self.disabled:
             return range(self.n_rounds), self.gates, self.residuals
         active = [m for m in range(self.n_rounds) if m not in self.disabled]
-        return active, *([part[m - 1] for m in active[1:]] for part in (self.gates, self.residuals))
+        return active, [self.gates[m - 1] for m in active[1:]], [self.residuals[m - 1] for m in active[1:]]
 
     def _learn_from_some(
         self, tokens: Tokens, z: Tensor, first: Projected, source: KeyValue, call: RoundCall
