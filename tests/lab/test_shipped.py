@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console
 
 from boosted_attention.files import write_json
+from boosted_attention.lab.experiments.language._arms import STANDARD
+from boosted_attention.lab.experiments.language.main import ON_VALIDATION, PERPLEXITY
 from boosted_attention.lab.judging import ledger
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import render
@@ -84,6 +86,16 @@ def test_shipped_results_come_from_the_projects_own_history(folder):
         assert commit, "a result without a commit"
         assert not commit.endswith("+"), f"{commit}: there were changes in src"
         assert git("merge-base", "--is-ancestor", commit, "HEAD") == 0, f"{commit} is not in the history"
+
+
+def test_the_models_of_the_quick_preset_have_learned():
+    """The standard model's perplexity, mean of its seeds: 150 steps at a poor learning rate leave it above 200."""
+    place = ROOT / "results" / "quick"
+    found = reread(stored_preset(place), place).tables["lm-main"].quantities
+    tested, validated = (found[quantity[STANDARD].on("stdlib")] for quantity in (PERPLEXITY, ON_VALIDATION))
+    assert tested.n == validated.n == 2
+    assert tested.mean <= 135
+    assert validated.mean <= 120
 
 
 def git(*args: str) -> int:

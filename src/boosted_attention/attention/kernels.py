@@ -113,7 +113,7 @@ def dropped(weights: Tensor, dropout: float, is_causal: bool) -> Tensor:
     if has_own_dropout(weights.device) or inside_transform():
         return functional.dropout(weights, dropout)
     keep = keep_mask(weights.detach(), is_causal, dropout, new_key())
-    return weights * keep * (1 / (1 - dropout))
+    return (weights * keep).mul_(1 / (1 - dropout))  # in place: no gradient needs the product
 
 
 def choose_kernel(

@@ -101,10 +101,10 @@ def weights_of(
             whole.masked_fill_(~bias, -torch.inf)
         else:
             whole.add_(bias)
-    weights = scores.softmax(dim=-1)
+    torch.softmax(scores, dim=-1, out=scores)
     if dead is not None:
-        weights.view_as(whole).masked_fill_(part_of(dead, tile), 0.0)
-    return weights
+        whole.masked_fill_(part_of(dead, tile), 0.0)
+    return scores
 
 
 def part_of(mask: Tensor, tile: Tile) -> Tensor:

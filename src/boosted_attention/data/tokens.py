@@ -181,13 +181,13 @@ def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Repo
     temporary.mkdir()
     try:
         tokenizer = build_tokenizer(kind, vocab_size, training_text(corpus, report))
-        tokenizer.save(temporary / "tokenizer.json")
+        sha256 = tokenizer.save(temporary / "tokenizer.json")
         splits = write_splits(corpus, tokenizer, temporary, report)
         manifest = Manifest(
             format=FORMAT,
             corpus=corpus.name.partition(":")[0],
             source=hashlib.sha256(json.dumps(corpus.source(), sort_keys=True).encode()).hexdigest(),
-            tokenizer=TokenizerSummary(kind=tokenizer.kind, sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size),
+            tokenizer=TokenizerSummary(kind=tokenizer.kind, sha256=sha256, vocab_size=tokenizer.vocab_size),
             splits=splits,
         )
         manifest.write(temporary)

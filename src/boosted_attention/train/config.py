@@ -81,7 +81,7 @@ class TrainingConfig:
     precision: str = "float32"
     """Number format: float32, bfloat16 (autocast) or float64."""
     compile: bool = False
-    """Compilation of the model with torch.compile."""
+    """Compilation of the model with torch.compile; on CPUs it does not pay."""
     seed: int = 0
     """Random seed for weights, data order and dropout."""
 
