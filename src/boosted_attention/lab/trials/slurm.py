@@ -79,7 +79,7 @@ class SlurmExecutor:
         job = replace(job, workspace=workspace)
         job.directory.mkdir(parents=True, exist_ok=True)
         name = f"{job.trial.key}-{hashlib.sha256(str(job.directory).encode()).hexdigest()[:8]}"
-        queued = (ask("squeue", "--noheader", "--format=%i", f"--name={name}") or "").split()
+        queued = (ask("squeue", "--noheader", "--format=%i", "-n", name) or "").split()
         number = queued[0] if queued else self._submit(job, name)
         self.queued.add(number)
         note = f"job {number}, which was in the queue already" if queued else f"job {number}"
