@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from boosted_attention.attention.learners.parallax import ParallaxAttention as ParallaxAttention
     from boosted_attention.attention.learners.twicing import TwicingAttention as TwicingAttention
     from boosted_attention.attention.learners.value_basis import ValueBasisAttention as ValueBasisAttention
+    from boosted_attention.attention.masks import document_mask as document_mask
+    from boosted_attention.attention.masks import document_positions as document_positions
     from boosted_attention.attention.masks import padding_mask as padding_mask
     from boosted_attention.attention.multihead import BoostedMultiheadAttention as BoostedMultiheadAttention
     from boosted_attention.attention.options import LayerOptions as LayerOptions

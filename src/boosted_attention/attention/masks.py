@@ -3,6 +3,9 @@
 The convention is that of ``torch.nn.functional.scaled_dot_product_attention``: a bool mask is True where a query may
 attend, an additive mask is added to the scores. Both are (T, S) or (B, H, T, S), where any of the four sizes may be 1;
 a padding mask is (B, 1, 1, S). The output of a query that may attend to nothing is zero with a zero gradient.
+
+Several documents may share a row: ``documents`` (B, T) numbers the document of each token, and every change of number
+begins a new one. ``document_mask`` keeps them apart and ``document_positions`` counts anew in each.
 """
 
 from typing import NamedTuple
@@ -55,6 +58,38 @@ def padding_mask(attention_mask: Tensor) -> Tensor:
     """
     require(attention_mask.ndim == 2, f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, keys)")
     return attention_mask.bool()[:, None, None, :]  # (B, 1, 1, S)
+
+
+def document_mask(documents: Tensor) -> Tensor:
+    """Return the bool mask under which tokens see their own document alone, (B, T) -> (B, 1, T, T).
+
+    Args:
+        documents: number of each token's document; where it changes, another document begins.
+    """
+    first = document_starts(documents)
+    return first[:, None, :, None] == first[:, None, None, :]  # (B, 1, T, T)
+
+
+def document_positions(documents: Tensor) -> Tensor:
+    """Return the place of every token in its own document, from 0, (B, T) -> (B, T).
+
+    Args:
+        documents: number of each token's document; where it changes, another document begins.
+    """
+    return torch.arange(documents.shape[1], device=documents.device) - document_starts(documents)
+
+
+def document_starts(documents: Tensor) -> Tensor:
+    """Return the place in its row where the document of each token begins, (B, T) -> (B, T)."""
+    integral = not documents.is_floating_point() and documents.dtype != torch.bool
+    require(
+        documents.ndim == 2 and integral,
+        f"documents has shape {tuple(documents.shape)} and dtype {documents.dtype}; expected integers (batch, length)",
+    )
+    begins = torch.ones_like(documents, dtype=torch.bool)
+    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    places = torch.arange(documents.shape[1], device=documents.device)
+    return torch.where(begins, places, 0).cummax(dim=1).values
 
 
 def build_mask(
