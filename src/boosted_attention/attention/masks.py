@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from boosted_attention.validation import require
 
@@ -90,6 +91,23 @@ def document_starts(documents: Tensor) -> Tensor:
     begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
     places = torch.arange(documents.shape[1], device=documents.device)
     return torch.where(begins, places, 0).cummax(dim=1).values
+
+
+def documents_from(positions: Tensor, real: Tensor | None = None) -> Tensor | None:
+    """Return the number of each token's document, (B, T), as positions tell; None where every row is one document.
+
+    A document begins wherever a position is not the one behind the last real token's: packed rows of transformers.
+
+    Args:
+        positions: integer positions (B, T).
+        real: bool, whether each token is no padding (B, T); None for all.
+    """
+    places = torch.arange(positions.shape[1], device=positions.device).expand_as(positions)
+    real = torch.ones_like(places, dtype=torch.bool) if real is None else real
+    last = torch.where(real, places, -1).cummax(dim=1).values  # the last real token up to each place
+    before = functional.pad(last[:, :-1], (1, 0), value=-1)  # the last one before it, -1 for none
+    begins = real & (before >= 0) & (positions != positions.gather(1, before.clamp_min(0)) + 1)
+    return begins.cumsum(dim=1) if bool(begins.any()) else None
 
 
 def build_mask(
