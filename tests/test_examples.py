@@ -10,6 +10,11 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "finetune_smollm2.py")
 
 
+def test_the_readme_names_every_script():
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    assert all(f"`examples/{path.name}`" in readme for path in EXAMPLES.glob("*.py"))
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_it_runs(script, tmp_path):
     done = subprocess.run(

@@ -143,11 +143,12 @@ def test_quantiles_and_standard_errors_agree_with_scipy():
 
 
 @pytest.mark.parametrize("n", [3, 5, 8])
-def test_power_is_that_of_the_noncentral_t(n):
+@pytest.mark.parametrize("level", [0.05, 0.01])
+def test_power_is_that_of_the_noncentral_t(n, level):
     for effect in (0.0, 0.7, -2.0):
-        critical = stats.t.ppf(0.975, n - 1)
+        critical = stats.t.ppf(1 - level / 2, n - 1)
         expected = stats.nct.sf(critical, n - 1, abs(effect) / 1.3 * n**0.5)
-        assert power_of(effect, 1.3, n) == pytest.approx(expected, abs=1e-9)
+        assert power_of(effect, 1.3, n, level) == pytest.approx(expected, abs=1e-9)
     assert power_of(0.1, 0.0, n) == 1.0
 
 
@@ -157,6 +158,8 @@ def test_the_smallest_effect_is_seen_four_times_of_five(n):
     assert power_of(effect, 1.3, n) == pytest.approx(0.8)
     assert smallest_effect(2.6, n) == pytest.approx(2 * effect)
     assert smallest_effect(1.3, n, power=0.5) < effect
+    stricter = smallest_effect(1.3, n, level=0.01)
+    assert power_of(stricter, 1.3, n, 0.01) == pytest.approx(0.8)
 
 
 def test_paired_differences_are_a_minus_b_in_the_order_of_seeds():

@@ -38,7 +38,7 @@ class Point:
     batch: int
     context: int
     tokens: int  # that are decoded in a turn
-    flops: dict[str, int]  # per token
+    flops: dict[str, int]  # per token, at the mean context of the turns
     decode: Race
 
     def price(self, form: str) -> Spread:
@@ -69,20 +69,22 @@ class Decoding:
     from_memory: FromMemory
 
 
-def decoder(model: LanguageModel, ids: Tensor) -> Callable[[int], None]:
-    """Return a function that goes on with the model's ``generate`` by so many tokens; its first call reads the prompt.
+class Decoder:
+    """A model's ``generate`` under way, which goes on by so many tokens when it is called; first it reads the prompt.
 
     Args:
         model: the model.
         ids: the prompts (B, T).
     """
-    steps = decode(model, ids, ROOM, None, Sampling(), None, True)
 
-    def advance(tokens: int) -> None:
+    def __init__(self, model: LanguageModel, ids: Tensor):
+        self.steps = decode(model, ids, ROOM, None, Sampling(), None, True)
+        self.decoded = 0  # tokens so far
+
+    def __call__(self, tokens: int) -> None:
         for _ in range(tokens):
-            next(steps)
-
-    return advance
+            next(self.steps)
+            self.decoded += 1
 
 
 def build(size: Size, form: str, context: int) -> LanguageModel:
@@ -112,9 +114,11 @@ def measure(bench: Bench) -> Decoding:
 def measure_point(bench: Bench, size: Size, batch: int, context: int, until: float) -> Point:
     """Time decoding in lockstep at one context and batch."""
     ids, _ = random_batch(size.vocab_size, batch, context)
-    candidates = {form: partial(decoder(build(size, form, context), ids), TOKENS) for form in FORMS}
+    decoders = {form: Decoder(build(size, form, context), ids) for form in FORMS}
+    candidates = {form: partial(advance, TOKENS) for form, advance in decoders.items()}
     race = bench.race(f"batch {batch}, context {context}", candidates, TURNS, until=until)
-    flops = {form: size.config(form, context, 0.0).flops() for form in FORMS}
+    mean = context + (TOKENS + decoders["standard"].decoded) // 2  # the first turn only warms up
+    flops = {form: size.config(form, mean, 0.0).flops() for form in FORMS}
     return Point(batch=batch, context=context, tokens=TOKENS, flops=flops, decode=race)
 
 
@@ -133,7 +137,7 @@ def measure_bound(bench: Bench, size: Size, context: int) -> FromMemory:
             torch.mv(matrix, vector)
 
     ids, _ = random_batch(size.vocab_size, 1, context)
-    decoders = [decoder(copied, ids) for copied in (model, *(copy.deepcopy(model) for _ in range(n_copies - 1)))]
+    decoders = [Decoder(copied, ids) for copied in (model, *(copy.deepcopy(model) for _ in range(n_copies - 1)))]
 
     def decode_one_each() -> None:
         for advance in decoders:
@@ -157,12 +161,12 @@ def show(decoding: Decoding) -> Shown:
     header = ["", "standard, per token", *(f"{form}, times that" for form in others), "boosted, over its FLOPs"]
     before = [
         [str(context), seconds(race.median("standard")), *(ratio(race.ratio(form, "standard")) for form in others)]
-        for context, race in decoding.prefill.items()
+        for context, race in sorted(decoding.prefill.items())
     ]
     bound = decoding.from_memory
     text = (
         f"`generate` with its cache ({decoding.size}), the likeliest token each time. *Over its FLOPs* is the ratio of "
-        "times divided by the ratio of FLOPs per token at that context.\n\n"
+        "times divided by the ratio of FLOPs per token at the mean context of the turns, which lengthen it.\n\n"
         + table(header, rows)
         + "\n### Prefill, batch 1\n\n"
         + table(["context", "standard", *(f"{form}, times that" for form in others)], before)

@@ -1,10 +1,12 @@
 """Attention layers that correct their own errors: gradient boosting within a single layer.
 
-Names are imported when they are first used; importing the package does not import torch.
+Names are imported when they are first used; importing the package does not import torch. The layer classes of
+``attention/learners`` are among them, found by being in that folder.
 """
 
 from typing import TYPE_CHECKING
 
+from boosted_attention.attention.discovery import layer_classes
 from boosted_attention.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -18,18 +20,6 @@ if TYPE_CHECKING:
     from boosted_attention.attention.learner import SoftmaxLearner as SoftmaxLearner
     from boosted_attention.attention.learner import list_learners as list_learners
     from boosted_attention.attention.learner import register_learner as register_learner
-    from boosted_attention.attention.learners.composition import CompositionAttention as CompositionAttention
-    from boosted_attention.attention.learners.delta import StrictTwicingAttention as StrictTwicingAttention
-    from boosted_attention.attention.learners.differential import DifferentialAttention as DifferentialAttention
-    from boosted_attention.attention.learners.equilibrium import EquilibriumAttention as EquilibriumAttention
-    from boosted_attention.attention.learners.exclusive import ExclusiveAttention as ExclusiveAttention
-    from boosted_attention.attention.learners.gated import GatedAttention as GatedAttention
-    from boosted_attention.attention.learners.hopfield import HopfieldAttention as HopfieldAttention
-    from boosted_attention.attention.learners.local import LocalAttention as LocalAttention
-    from boosted_attention.attention.learners.low_rank import LowRankAttention as LowRankAttention
-    from boosted_attention.attention.learners.parallax import ParallaxAttention as ParallaxAttention
-    from boosted_attention.attention.learners.twicing import TwicingAttention as TwicingAttention
-    from boosted_attention.attention.learners.value_basis import ValueBasisAttention as ValueBasisAttention
     from boosted_attention.attention.masks import document_mask as document_mask
     from boosted_attention.attention.masks import document_positions as document_positions
     from boosted_attention.attention.masks import padding_mask as padding_mask
@@ -47,4 +37,4 @@ if TYPE_CHECKING:
     from boosted_attention.validation import InputError as InputError
 
 __version__ = "0.1.0"
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, layer_classes())

@@ -9,7 +9,7 @@ import itertools
 import re
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,16 +108,33 @@ def documented(kind: T) -> T:
     Args:
         kind: the dataclass; each field that can be passed has a string below it or a comment behind it.
     """
-    if source_of(kind) is None:
+    return documented_with()(kind)
+
+
+def documented_with(**parts: str) -> Callable[[T], T]:
+    """Return what ``documented`` does, for texts with parts that are stated elsewhere, such as the names in a table.
+
+    Args:
+        parts: texts by name; each takes the place of its {name} at the fields.
+    """
+
+    def give_arguments(kind: T) -> T:
+        if source_of(kind) is None:
+            return kind
+        texts = field_texts(kind)
+        lines = []
+        for f in fields(kind):
+            if f.init:
+                assert f.name in texts, f"{kind.__qualname__}.{f.name} needs a string below it or a comment behind it"
+                lines.append(f"{f.name}: {texts[f.name]}")
+        for name, part in parts.items():
+            assert any(f"{{{name}}}" in line for line in lines), f"no text of {kind.__qualname__} has {{{name}}}"
+            lines = [line.replace(f"{{{name}}}", part) for line in lines]
+        arguments = "\n".join(map(wrapped, lines))
+        kind.__doc__ = inspect.cleandoc(kind.__doc__ or "") + f"\n\nArgs:\n{arguments}\n"
         return kind
-    texts = field_texts(kind)
-    lines = []
-    for f in fields(kind):
-        if f.init:
-            assert f.name in texts, f"{kind.__qualname__}.{f.name} needs a string below it or a comment behind it"
-            lines.append(wrapped(f"{f.name}: {texts[f.name]}"))
-    kind.__doc__ = inspect.cleandoc(kind.__doc__ or "") + "\n\nArgs:\n" + "\n".join(lines) + "\n"
-    return kind
+
+    return give_arguments
 
 
 def wrapped(entry: str) -> str:

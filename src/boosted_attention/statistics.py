@@ -37,9 +37,9 @@ class Estimate:
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def t_quantile(df: int) -> float:
-    """Return the quantile of Student's t that bounds a two-sided 95 % interval."""
-    return float(special.stdtrit(df, (1 + CONFIDENCE) / 2))  # scipy.stats takes half a second to import
+def t_quantile(df: int, confidence: float = CONFIDENCE) -> float:
+    """Return the quantile of Student's t that bounds a two-sided interval, of 95 % by default."""
+    return float(special.stdtrit(df, (1 + confidence) / 2))  # scipy.stats takes half a second to import
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -123,19 +123,19 @@ def seeds_needed(effect: float, std: float, power: float = 0.8) -> int | None:
     return next((n for n in range(2, 10_001) if power_of(effect, std, n) >= power), None)
 
 
-def smallest_effect(std: float, n: int, power: float = 0.8) -> float:
-    """Smallest effect that n paired seeds show with the given power, in a two-sided 5 % t test."""
+def smallest_effect(std: float, n: int, power: float = 0.8, level: float = 1 - CONFIDENCE) -> float:
+    """Smallest effect that n paired seeds show with the given power, in a two-sided t test of a level (5 %)."""
     low, high = 0.0, std
-    while power_of(high, std, n) < power:
+    while power_of(high, std, n, level) < power:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if power_of(middle, std, n) < power else (low, middle)
+        low, high = (middle, high) if power_of(middle, std, n, level) < power else (low, middle)
     return high
 
 
-def power_of(effect: float, std: float, n: int) -> float:
-    """Chance that a two-sided 5 % t test over n paired seeds sees an effect, on its own side."""
+def power_of(effect: float, std: float, n: int, level: float = 1 - CONFIDENCE) -> float:
+    """Chance that a two-sided t test of a level (5 %) over n paired seeds sees an effect, on its own side."""
     if std == 0:
         return 1.0
-    return 1 - float(special.nctdtr(n - 1, abs(effect) / std * math.sqrt(n), t_quantile(n - 1)))
+    return 1 - float(special.nctdtr(n - 1, abs(effect) / std * math.sqrt(n), t_quantile(n - 1, 1 - level)))

@@ -1,14 +1,20 @@
-"""Relations across layers, from findings made by hand; and how far an examination is."""
+"""An examination: everything at once, stored and read back; its progress; and relations, from findings made by hand."""
 
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 
 from boosted_attention import LanguageModelConfig
-from boosted_attention.analysis.examine import examine, relations
+from boosted_attention.analysis.examine import Analysis, Relations, examine, relations
 from boosted_attention.analysis.hull import HullFinding
+from boosted_attention.records import from_json, to_json
+from tests.analysis.made import VOCABULARY, T, model
 
 GATE = [0.3, 0.5, 0.4, 0.35]
 PERCENT = [10.0, -45.0, -20.0, 5.0]  # of entropy beside the other model's: round 1 is sharper where it is negative
@@ -52,3 +58,80 @@ def test_progress_grows_and_ends_at_one(compared):
     examine(model("boosted"), rows, list("abcdefghijklmnop"), against=against, pairs=4, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
+
+
+class Wrapped(nn.Module):
+    """A model that answers as Hugging Face's do."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, ids):
+        return SimpleNamespace(logits=self.inner(ids))
+
+
+def test_everything_at_once_and_for_models_that_wrap_their_logits(rows):
+    mine, theirs = model(), model("standard")
+    told = []
+    found = examine(mine, rows, VOCABULARY, against=theirs, pairs=8, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    wrapped = examine(Wrapped(mine), rows, VOCABULARY, against=Wrapped(theirs), pairs=8)
+    assert [name.removeprefix("inner.") for name in wrapped.layers] == found.layers
+    assert replace(wrapped, layers=found.layers) == found
+    assert found.hull.against.layers[0].paper["first estimate"].outside == 0
+    assert found.relations == Relations(  # two layers have no correlation
+        sharpness_and_gate=None, hull_distance_and_gate=None, importance_and_gate=None
+    )
+    alone = examine(theirs, rows, VOCABULARY, pairs=4, with_explorer=False)
+    assert alone.gates == []
+    assert alone.explorer is None
+    assert alone.corrections is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attention": name}
+        for name in (
+            "differential",
+            "differential-v2",
+            "gated",
+            "twicing",
+            "boosted-differential",
+            "parallax",
+            "boosted-low-rank",
+        )
+    ]
+    + [{"attention_options": {"space": "output"}}],
+    ids=str,
+)
+def test_other_layers_are_analysed_but_for_the_hull(rows, options):
+    found = examine(model(**options), rows, VOCABULARY, pairs=4)
+    assert found.hull.model.layers is None
+    assert "hull distance: layers.0.attention" in found.hull.model.refused
+    assert all(0 <= row.mean <= np.log(T) for row in found.entropy.model)
+
+
+def test_an_analysis_is_stored_and_read_back(rows):
+    """With keys that are no Python names, with nulls where a part is missing, and without what was not added."""
+    found = examine(model(n_layers=3), rows, VOCABULARY, against=model("standard", n_layers=3), pairs=8)
+    written = to_json(found)
+    assert from_json(Analysis, json.loads(json.dumps(written, allow_nan=False))) == found
+    assert set(written["relations"]) == {
+        "sharpness and gate",
+        "hull distance and gate, ranks",
+        "importance and gate, ranks",
+    }
+    assert isinstance(found.relations.importance_and_gate, float)
+    assert set(written["hull"]["model"]["layers"][0]) == {"layer", "head_dim", "paper", "beyond head_dim"}
+    assert not {"training", "data", "about", "names"} & set(written)
+    assert "correlation_with_gate" not in written["entropy"]["model"][0]  # round 0 has no gate
+    assert "correlation_with_gate" in written["entropy"]["model"][1]
+    token, mean, count = written["gates"][0]["widest_tokens"][0]
+    assert (token in VOCABULARY, type(mean), type(count)) == (True, float, int)
+    alone = to_json(examine(model("standard"), rows, VOCABULARY, pairs=4, with_explorer=False))
+    assert [alone[key] for key in ("corrections", "explorer")] == [None, None]
+    assert alone["importance"]["all"] is None
+    assert alone["entropy"]["against"] is alone["entropy"]["ratios"] is alone["hull"]["against"] is None

@@ -9,15 +9,17 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from boosted_attention import LanguageModelConfig, capture
+from boosted_attention import LanguageModelConfig, capture, list_attention
 from boosted_attention.attention import dropout as dropping
 from boosted_attention.attention import kernels
-from boosted_attention.attention.blocked import BLOCK_QUERIES, keep_mask
 from boosted_attention.attention.checks import MASK_KINDS, in_order, sample_call
-from boosted_attention.attention.dropout import BLOCK_ELEMENTS, Dropout, drop, new_key, rows_from
+from boosted_attention.attention.dropout import TILE_ELEMENTS, Dropout, drop, new_key, rows_from
+from boosted_attention.attention.tiled import TILE_QUERIES, keep_mask
 from tests.conftest import D_MODEL, N_HEADS, build, disturbed, every_layer, randn
 
 DROPPING = [name for name in every_layer() if "equilibrium" not in name]
+CATALOG = [name for name in list_attention() if name in DROPPING]
+WITHOUT_MAPS = [name for name in CATALOG if not any(learner.needs_maps for learner in build(name).rounds)]
 
 
 def gradients(layer, x, seed=3, **call):
@@ -35,10 +37,10 @@ def assert_equal_to(expected, found, atol):
 
 
 @pytest.mark.parametrize("name", DROPPING)
-def test_blocks_equal_the_explicit_kernel_with_the_same_mask(name, full):
-    """Output and every gradient, at lengths around a block's end, with every mask and fewer key heads."""
+def test_tiles_equal_the_explicit_kernel_with_the_same_mask(name, full):
+    """Output and every gradient, at lengths around a tile's end, with every mask and fewer key heads."""
     layer = disturbed(build(name, dropout=0.3, n_kv_heads=2))
-    lengths = (1, BLOCK_QUERIES - 1, BLOCK_QUERIES + 1, 2 * BLOCK_QUERIES + 3) if full else (5, BLOCK_QUERIES + 3)
+    lengths = (1, TILE_QUERIES - 1, TILE_QUERIES + 1, 2 * TILE_QUERIES + 3) if full else (5, TILE_QUERIES + 3)
     for length in lengths:
         for kind in MASK_KINDS if full else ("causal", "padding"):
             call = in_order(layer, sample_call(kind, 3, N_HEADS, length, torch.float64))
@@ -49,9 +51,9 @@ def test_blocks_equal_the_explicit_kernel_with_the_same_mask(name, full):
             assert_equal_to(expected, gradients(layer, x, **call), 1e-10)
 
 
-@pytest.mark.parametrize("length", [3, BLOCK_QUERIES + 1])
+@pytest.mark.parametrize("length", [3, TILE_QUERIES + 1])
 def test_numbers_of_weights_that_are_not_divisible_by_four(length):
-    """Three heads and an odd length: the last number drawn for a block decides fewer than four weights."""
+    """Three heads and an odd length: the last number drawn for a tile decides fewer than four weights."""
     layer, x = build("boosted", dropout=0.3, n_heads=3, d_model=27), randn(3, length, 27)
     layer.kernel = "explicit"
     expected = gradients(layer, x, is_causal=True)
@@ -61,7 +63,7 @@ def test_numbers_of_weights_that_are_not_divisible_by_four(length):
 
 @pytest.mark.parametrize("name", DROPPING)
 def test_a_trace_changes_nothing_in_training(name):
-    layer, x = build(name, dropout=0.3), randn(2, BLOCK_QUERIES + 6, D_MODEL)
+    layer, x = build(name, dropout=0.3), randn(2, TILE_QUERIES + 6, D_MODEL)
     torch.manual_seed(1)
     expected = layer(x, is_causal=True)
     torch.manual_seed(1)
@@ -73,7 +75,7 @@ def test_a_trace_changes_nothing_in_training(name):
 @pytest.mark.parametrize("name", ["boosted", "differential", "twicing"])
 def test_lower_precision_rounds_what_is_computed_in_float32(name, dtype):
     exact = build(name, dropout=0.2)
-    layer, x = build(name, dtype, dropout=0.2), randn(2, BLOCK_QUERIES + 9, D_MODEL).to(dtype)
+    layer, x = build(name, dtype, dropout=0.2), randn(2, TILE_QUERIES + 9, D_MODEL).to(dtype)
     layer.load_state_dict(exact.state_dict())
     exact.load_state_dict(layer.state_dict())  # rounded
     expected, found = gradients(exact, x.double(), is_causal=True), gradients(layer, x, is_causal=True)
@@ -114,9 +116,9 @@ def test_masks_of_layers_rounds_and_steps_are_unrelated(p, monkeypatch):
     keys, kept = [], []
     drawn = dropping.MaskSource.draw
 
-    def noted(self, row, n_rows, block, count):
-        mask = drawn(self, row, n_rows, block, count)
-        if row == 0 and block == 0:
+    def noted(self, row, n_rows, tile, count):
+        mask = drawn(self, row, n_rows, tile, count)
+        if row == 0 and tile == 0:
             keys.append(self.number)
             kept.append(mask[0, :256].double())
         return mask
@@ -134,7 +136,7 @@ def test_masks_of_layers_rounds_and_steps_are_unrelated(p, monkeypatch):
 
 def test_a_rows_mask_does_not_depend_on_the_others():
     """Neither on how many there are, nor on how they are divided."""
-    key, x = new_key(), torch.ones(6, BLOCK_ELEMENTS + 5)
+    key, x = new_key(), torch.ones(6, TILE_ELEMENTS + 5)
     whole = drop(x, key, 0.5)
     assert torch.equal(drop(x[:2], key, 0.5), whole[:2])
     assert torch.equal(drop(x[2:], key + torch.tensor([0, 2]), 0.5), whole[2:])
@@ -145,7 +147,7 @@ def test_a_rows_mask_does_not_depend_on_the_others():
 
 @pytest.mark.parametrize("name", ["boosted", "twicing"])
 def test_micro_batches_draw_what_the_whole_batch_draws(name):
-    layer, x = build(name, dropout=0.4), randn(6, BLOCK_QUERIES + 2, D_MODEL)
+    layer, x = build(name, dropout=0.4), randn(6, TILE_QUERIES + 2, D_MODEL)
     torch.manual_seed(2)
     whole = layer(x, is_causal=True)
     parts = []
@@ -182,16 +184,16 @@ FIRST_KEPT = "0111001000010000111010101101111101101000"
 LATER_KEPT = "1011101000100110000010101110100101100101"
 
 
-@pytest.mark.parametrize("name", ["boosted", "differential", "twicing", "gated"])
+@pytest.mark.parametrize("name", WITHOUT_MAPS)
 def test_neither_weights_nor_masks_are_kept_or_whole(name):
     """No tensor of a training step with dropout has as many elements as the weights of one row."""
-    layer, length = build(name, torch.float32, dropout=0.1), 16 * BLOCK_QUERIES
+    layer, length = build(name, torch.float32, dropout=0.1), 9 * TILE_QUERIES  # a tile of eight heads is smaller
     x = randn(1, length, D_MODEL, dtype=torch.float32)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         layer(x, is_causal=True).sum().backward()
     sizes = {math.prod(shape) for event in profiler.events() for shape in event.input_shapes if shape}
     assert max(sizes) < length * length
-    assert max(sizes) >= BLOCK_QUERIES * length  # the blocks were seen
+    assert max(sizes) >= TILE_QUERIES * length  # the tiles were seen
 
 
 @pytest.mark.parametrize("name", DROPPING)

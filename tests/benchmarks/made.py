@@ -52,7 +52,7 @@ def made_decoding(good: bool) -> decoding.Decoding:
     return decoding.Decoding(
         size=TINY,
         points=points,
-        prefill={64: named_race(taken)},
+        prefill={context: named_race(taken) for context in (1024, 64)},
         from_memory=decoding.FromMemory(weight_bytes=10**7, copies=4, race=bound),
     )
 
@@ -74,7 +74,9 @@ def made_results(good: bool) -> Results:
         "steps": made_steps(good),
         "decoding": made_decoding(good),
         "memory": memory.Memory(size=TINY, peaks=peaks),
-        "data": data.Data(text_bytes=10**6, types=400, encoding=named_race(encoding), peaks={10**6: 10**7}),
+        "data": data.Data(
+            text_bytes=10**6, types=400, encoding=named_race(encoding), peaks={10**7: 10**7, 4 * 10**6: 10**7}
+        ),
         "imports": imports.Imports(processes=named_race(processes)),
     }
     sections = {name: Measured(machine=MACHINE, minutes=1.0, result=result) for name, result in made.items()}

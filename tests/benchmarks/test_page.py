@@ -57,6 +57,15 @@ def test_the_page_says_what_is_reached(good):
     assert "Not measured: price, growth" in page
 
 
+def test_sizes_are_in_the_order_of_their_numbers(tmp_path):
+    """Also behind a file, whose keys are in the order of their digits."""
+    results = made_results(True)
+    results.save(tmp_path / "results.json")
+    for page in (render(results)[PAGE], render(load(tmp_path / "results.json"))[PAGE]):
+        assert 0 < page.index("\n| 64 |") < page.index("\n| 1024 |")
+        assert 0 < page.index("\n| 4 MB |") < page.index("\n| 10 MB |")
+
+
 def test_every_plot_of_the_page_is_a_file():
     made = render(made_results(True))
     named = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", made[PAGE])

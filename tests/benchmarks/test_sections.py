@@ -5,13 +5,15 @@ import torch
 from rich.console import Console
 
 from benchmarks.bench import Bench
-from benchmarks.ours import Size, random_batch
+from benchmarks.ours import PAPER, Size, random_batch
 from benchmarks.peak import peak_of_step
 from benchmarks.race import Race, Stopwatch, spread
+from benchmarks.results import load
 from benchmarks.sections import decoding
 from benchmarks.sections.growth import exponent
-from benchmarks.sections.steps import FORMS, droppable
+from benchmarks.sections.steps import FORMS, STEPS, droppable
 from boosted_attention.model.generation import Sampling
+from tests.benchmarks.test_page import RESULTS
 
 SIZE = Size(d_model=16, n_layers=1, n_heads=2, vocab_size=31)
 
@@ -23,19 +25,31 @@ def test_a_decoder_goes_on_as_generate_does_by_as_many_tokens_as_it_is_told(monk
     choose = Sampling.choose
     monkeypatch.setattr(Sampling, "choose", lambda *args: told.append(choose(*args)) or told[-1])
     monkeypatch.setattr(decoding, "ROOM", 6)
-    advance = decoding.decoder(model, ids)
+    advance = decoding.Decoder(model, ids)
     assert not told
     for total, tokens in ((3, 3), (4, 1), (6, 2)):
         advance(tokens)
-        assert len(told) == total
+        assert len(told) == advance.decoded == total
     assert torch.equal(torch.stack(told, dim=1), whole[:, 5:])
     with pytest.raises(StopIteration):
         advance(1)
 
 
+def test_flops_of_decoding_are_those_of_the_mean_context():
+    """Two turns of eight tokens, and one to warm up: the tokens that count stand at 5 + 8 to 5 + 24."""
+    bench = Bench({"x": 1.0}, quick=True, console=Console(quiet=True))
+    point = decoding.measure_point(bench, SIZE, batch=2, context=5, until=1.0)
+    assert point.flops == {form: SIZE.config(form, 21, 0.0).flops() for form in decoding.FORMS}
+
+
 def test_the_exponent_of_a_power_is_its_exponent():
     assert exponent([1, 2, 8], [3.0, 12.0, 192.0]) == pytest.approx(2.0)
     assert exponent([1, 2, 4], [5.0, 5.0, 5.0]) == pytest.approx(0.0)
+
+
+def test_the_committed_steps_are_of_every_layer_that_takes_dropout():
+    for at in load(RESULTS).of(STEPS).settings:
+        assert sorted(at.dropouts()) == sorted(droppable(PAPER))
 
 
 def test_layers_that_refuse_dropout_are_left_out():

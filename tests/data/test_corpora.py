@@ -4,11 +4,12 @@ import bz2
 import gzip
 import json
 import lzma
+from pathlib import Path
 
 import pytest
 import zstandard
 
-from boosted_attention.data.corpora import SPLITS, CorpusConfig
+from boosted_attention.data.corpora import SPLITS, CorpusConfig, corpora_folder
 from boosted_attention.data.reading import BLOCK_CHARACTERS, read_blocks
 from tests.text import sample_text
 
@@ -199,3 +200,12 @@ def test_files_that_are_not_what_they_say_are_named(name, data, message, tmp_pat
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=message):
         list(read_blocks(tmp_path / name))
+
+
+def test_the_folder_of_corpora_is_given_or_the_environments(tmp_path, monkeypatch):
+    assert corpora_folder(None) is None
+    monkeypatch.setenv("BOOSTED_ATTENTION_DATA", str(tmp_path))
+    assert corpora_folder(None) == tmp_path
+    assert corpora_folder("here") == Path("here")
+    monkeypatch.setenv("BOOSTED_ATTENTION_DATA", "")
+    assert corpora_folder(None) is None

@@ -51,6 +51,13 @@ def test_durations_are_hours_from_an_hour_on():
     assert [hours(s) for s in (90.0, 3599.0, 3600.0, 9000.0)] == ["1.5 min", "60.0 min", "1.0 h", "2.5 h"]
 
 
+def test_the_plan_of_the_papers_preset_says_that_its_seeds_are_ours(monkeypatch):
+    monkeypatch.setattr(module, "seconds_per_row", lambda model, training: SECONDS)
+    assert estimate(["lm-main"], PRESETS["paper"], None).caption == "5 seeds are ours, the paper had 2"
+    assert estimate(["lm-main"], PRESETS["paper"].with_seeds(2), None).caption is None
+    assert estimate(["lm-main"], PRESET, None).caption is None
+
+
 CORE_FLOPS = {"standard": 5.0e10, "boosted": 4.4e10}  # per second: steps of 0.20 and 0.30 s at width 64, docs/log.md
 BUDGET = 22 * 3600  # of a core
 

@@ -1,11 +1,13 @@
 """Presets: what they promise, and that they survive being written down."""
 
 import json
+from collections import defaultdict
 
 import pytest
 
 from boosted_attention.lab.experiments.language._arms import arm_model, main_arms
-from boosted_attention.lab.presets import PRESETS, Preset
+from boosted_attention.lab.judging.verdicts import FEWEST_SEEDS
+from boosted_attention.lab.presets import PAPERS_SEEDS, PRESETS, Preset
 from boosted_attention.lab.reproduce import all_trials
 from boosted_attention.records import to_json
 from boosted_attention.validation import InputError
@@ -27,13 +29,38 @@ def test_the_paper_preset_is_the_papers():
     assert (d.tokenizer, d.train_tokens) == ("paper", 10_000_000)
     m = base.model
     assert (m.vocab_size, m.max_len, m.n_layers, m.n_heads, m.dropout, m.norm) == (16_384, 256, 4, 4, 0.1, "pre")
-    assert PRESETS["paper"].text.seeds == (42, 123)
+    assert PAPERS_SEEDS == (42, 123)
+    assert PRESETS["paper"].text.seeds[:2] == PAPERS_SEEDS  # and three of ours
     assert [arm_model(PRESETS["paper"], arm).num_params() for arm in main_arms(PRESETS["paper"]).values()] == [
         7_419_392,
         7_419_392,
         8_789_184,
         8_734_208,
     ]
+
+
+# Where a preset is meant to decide something; elsewhere it shows that everything runs, or what one seed looks like.
+DECIDES = {"synthetic": ("quick", "cpu", "arena", "forms", "look", "paper"), "text": ("cpu", "arena", "forms", "paper")}
+
+
+def test_a_preset_has_seeds_enough_where_it_is_meant_to_decide():
+    for name, preset in PRESETS.items():
+        assert name in DECIDES["synthetic"] or not preset.has_papers_steps  # where its figures are judged
+        assert name in DECIDES["text"] or not preset.text.is_the_papers
+        if name in DECIDES["synthetic"]:
+            assert min(preset.seeds, preset.long_seeds) >= FEWEST_SEEDS, name
+        if name in DECIDES["text"]:
+            text = preset.text
+            assert min([len(text.seeds), *text.arms.values(), *text.arms_elsewhere.values()]) >= FEWEST_SEEDS, name
+            assert all(size.seeds >= FEWEST_SEEDS for size in text.sizes), name
+            assert text.tournament is None or len(text.tournament.final_seeds) >= FEWEST_SEEDS, name
+    paper = PRESETS["paper"]
+    assert min(paper.finetune.n_seeds, len(paper.recall.seeds), paper.tree_seeds) >= FEWEST_SEEDS
+    seeds = defaultdict(set)
+    for trial in all_trials(["lm-main", "lm-normalization", "lm-kv-source"], paper):
+        seeds[trial.group, trial.config["data"]["corpus"]].add(trial.config["training"]["seed"])
+    assert {len(own) for own in seeds.values()} == {5}
+    assert len(set(paper.with_seeds(8).text.seeds)) == 8
 
 
 def test_seeds_can_be_more_than_the_presets():

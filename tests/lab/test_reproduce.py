@@ -3,9 +3,11 @@
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +16,6 @@ import pytest
 
 import boosted_attention
 from boosted_attention import LanguageModelConfig
-from boosted_attention.cli.main import main
 from boosted_attention.data.tokens import DataConfig
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.experiments import EXPERIMENTS, LANGUAGE, experiment
@@ -28,6 +29,8 @@ from boosted_attention.lab.reproduce import all_trials, lasting, reproduce, requ
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError
+from tests.lab.test_claims import PLACE
+from tests.text import sample_text
 
 SMOKE = PRESETS["smoke"]
 SYNTHETIC = [name for name in EXPERIMENTS if name not in (*LANGUAGE, "finetune")]
@@ -182,131 +185,6 @@ def test_presets_keep_their_promises():
     assert preset("quick", 3).long_seeds == 3
 
 
-def call(capsys, *args):
-    with pytest.raises(SystemExit) as stop:
-        main([str(arg) for arg in args])
-    printed = capsys.readouterr()
-    return stop.value.code, printed.out, printed.err
-
-
-def test_commands(tmp_path, capsys):
-    """claims shows what reproduce left, and a narrower call takes nothing away."""
-    for names in (["metric", "gates"], ["metric"]):
-        code, out, _ = call(
-            capsys, "reproduce", *names, "--preset", "smoke", "--seeds", 3, "--out", tmp_path, "--workers", 1
-        )
-        assert code == 0
-        assert "Accuracy (%) against squared error" in out
-        assert "Kinds of gate" in (tmp_path / "tables.md").read_text()
-        code, out, _ = call(capsys, "claims", "--out", tmp_path, "--json")
-        decided = [row for row in json.loads(out)["claims"] if row["verdict"] != "not run"]
-        assert {row["experiment"] for row in decided} == {"gates"}
-        assert code == 0
-    code, out, _ = call(capsys, "claims", "--out", tmp_path, "--markdown")
-    assert sum(line.startswith(tuple(f"| {claim.id} |" for claim in CLAIMS)) for line in out.splitlines()) == len(
-        CLAIMS
-    )
-    assert "| The attention to the residual, not the gating, is the key ingredient. |" in out
-    code, out, _ = call(capsys, "claims", "--out", tmp_path / "nothing")
-    assert not re.search(r"\breproduced\b", out)
-    assert not (tmp_path / "nothing").exists()
-
-
-def test_damage_is_named(tmp_path, capsys):
-    (tmp_path / "claims.json").write_text("{")
-    code, _, err = call(capsys, "claims", "--out", tmp_path)
-    assert (code, err.count("\n")) == (2, 1)
-    (tmp_path / "claims.json").unlink()
-    trial = experiment("metric").trials(PRESETS["quick"])[0]
-    path = tmp_path / "trials" / trial.key / "result.json"
-    path.parent.mkdir(parents=True)
-    path.write_text("{")
-    code, _, err = call(capsys, "claims", "--out", tmp_path)
-    assert code == 0
-    assert f"left out: {path} is damaged JSON" in err
-    assert path.read_text() == "{"
-
-
-def test_ctrl_c_is_one_line_and_130(tmp_path, capsys, monkeypatch):
-    def interrupted(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    for where in ("boosted_attention.lab.reproduce.execute", "boosted_attention.report.files.write_figures"):
-        with monkeypatch.context() as patch:
-            patch.setattr(where, interrupted)
-            code, _, err = call(capsys, "reproduce", "metric", "--preset", "smoke", "--out", tmp_path)
-        assert code == 130
-        assert "stopped" in err
-        assert "Traceback" not in err
-
-
-def test_experiments_command(capsys):
-    code, out, _ = call(capsys, "experiments")
-    assert code == 0
-    assert all(name in out for name in EXPERIMENTS)
-
-
-def test_a_failed_trial_gives_exit_code_1_and_is_named(tmp_path, capsys):
-    trial = experiment("metric").trials(SMOKE)[0]
-    (tmp_path / "trials" / trial.key / "config.json").mkdir(parents=True)  # nothing can be written there
-    code, out, _ = call(capsys, "reproduce", "metric", "rounds", "gates", "--preset", "smoke", "--out", tmp_path)
-    assert code == 1
-    assert f"FAILED: {trial.label}" in out
-    assert "incomplete, run the command again: metric, rounds" in out
-    assert "Kinds of gate" in out
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["reproduce", "round"], "EXPERIMENTS round is not one of .*did you mean 'rounds'"),
-        (["reproduce", "--preset", "quik"], "--preset quik is not one of .*did you mean 'quick'"),
-        (["reproduce", "--seeds", "0"], "--seeds 0 must be at least 1"),
-        (["reproduce", "--workers", "0"], "--workers 0 must be at least 1"),
-        (["reproduce", "--out", "FILE"], "is a file; give a folder"),
-        (["reproduce", "--out", "FILE/below"], "cannot be written to"),
-        (["claims", "--out", "FILE"], "is a file"),
-        (["claims", "--json", "--markdown"], "exclude each other"),
-        (["experiments", "--preset", "papr"], "did you mean 'paper'"),
-    ],
-)
-def test_bad_input(args, message, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "FILE").write_text("kept")
-    code, out, err = call(capsys, *args)
-    assert code == 2
-    assert out == ""
-    assert err.count("\n") == 1
-    assert re.search(message, err)
-    assert (tmp_path / "FILE").read_text() == "kept"
-    assert [path.name for path in tmp_path.iterdir()] == ["FILE"]
-
-
-def test_one_command_at_a_time_writes_to_a_folder(tmp_path, capsys):
-    """A second command is refused in one line while the first one runs, and fails none of its trials."""
-    command = [sys.executable, "-m", "boosted_attention", "reproduce", "rounds", "--preset", "smoke", "--workers", "1"]
-    first = subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while first.poll() is None and not (tmp_path / ".owner").exists():
-        time.sleep(0.005)
-    code, out, err = call(capsys, "reproduce", "rounds", "--preset", "smoke", "--out", tmp_path)
-    assert first.wait(timeout=100) == 0, first.stderr.read()
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    assert f"--out {tmp_path} is in use by another process ({first.pid})" in err
-    first.communicate()
-
-
-def test_a_folder_of_the_old_layout_is_refused_by_name(tmp_path, capsys):
-    (tmp_path / "runs" / "baselines-0").mkdir(parents=True)
-    (tmp_path / "runs" / "baselines-0" / "config.json").write_text('{"work": "boosted_attention.lab.work:baselines"}')
-    (tmp_path / "claims.json").write_text("{}")
-    for command in (["reproduce", "metric", "--preset", "smoke", "--out"], ["claims", "--out"], ["report"]):
-        code, out, err = call(capsys, *command, tmp_path)
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "holds results of an older layout (runs/)" in err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["claims.json", "runs"]
-
-
 def test_the_papers_numbers_stand_once():
     """What the paper gives with three or more digits is typed in one place, or line, of the source."""
     numbers: dict[str, set[str]] = {}  # the quantities that have it
@@ -325,3 +203,93 @@ def test_the_papers_numbers_stand_once():
                         typed.setdefault(number, set()).add(f"{path.relative_to(SOURCE)}:{node.lineno}")
     twice = {number: places for number, places in typed.items() if len(places) > len(numbers[number])}
     assert not twice
+
+
+def test_every_experiment_with_language_models_yields_a_table(language_smoke):
+    found, out = language_smoke
+    assert set(LANGUAGE) <= set(found.tables)
+    text = (out / "tables.md").read_text()
+    for name in LANGUAGE:
+        table = found.tables[name]
+        assert render(table) in text
+        assert table.quantities or name in ("lm-pareto", "lm-convergence")  # in three steps no model may reach another
+        assert list(table.places) == ["text:words.txt"]
+        assert table.places["text:words.txt"] == PLACE
+
+
+def test_results_follow_from_the_configuration(language_smoke, text_preset, tmp_path):
+    """Another folder, another number of workers, the same bytes but for the clock."""
+    _, first = language_smoke
+    reproduce(["lm-kv-source"], text_preset, tmp_path, workers=1)
+    everything = json.loads((first / "results.json").read_text())
+    again = json.loads((tmp_path / "results.json").read_text())
+    assert len(again) == 6
+    for key, value in again.items():
+        assert everything[key] == value
+        assert "measured" not in value["result"]
+
+
+def test_a_second_call_computes_nothing(language_smoke, text_preset):
+    """Results of every kind are read back, those that trained nothing among them."""
+    found, out = language_smoke
+    again = reproduce(list(LANGUAGE), text_preset, out, workers=1)
+    assert not again.outcome.failures
+    assert [j.verdict for j in again.ledger.rows] == [j.verdict for j in found.ledger.rows]
+
+
+def test_several_corpora_at_once(text_preset, tmp_path):
+    (tmp_path / "more.txt").write_text(sample_text(20_000, seed=7))
+    both = text_preset.with_corpora([*text_preset.text.corpora, f"text:{tmp_path / 'more.txt'}"]).with_seeds(1)
+    names = ["lm-main", "lm-normalization", "lm-kv-source", "lm-rounds"]
+    found = reproduce(names, both, tmp_path / "out", workers=2)
+    for name in [*names, "lm-convergence"]:
+        table = found.tables[name]
+        parts = [part.splitlines() for part in render(table).split("\n\n") if part.startswith("|")]
+        widths = [{line.count("|") for line in rows} for rows in parts]
+        assert widths[0] == {len(table.columns) + 2}, name
+        assert all(len(same) == 1 for same in widths), name  # a corpus in a label breaks no row
+        labels = [comparison.label for comparison in table.comparisons]
+        assert len(set(labels)) == len(labels), name
+        assert sum("more.txt" in label for label in table.rows) == len(table.rows) / 2
+    table = found.tables["lm-main"]
+    assert len(table.rows) == 8
+    judged = [j for j in found.ledger.rows if j.claim.id == "lm-vs-standard"]
+    assert [j.place.text for j in judged] == ["text:words.txt", "text:more.txt"]
+    assert {j.verdict for j in judged} == {"cannot tell"}  # one seed decides nothing
+
+
+def test_different_versions_are_refused_and_listed(language_smoke, text_preset, tmp_path):
+    _, out = language_smoke
+    copy = tmp_path / "out"
+    shutil.copytree(out, copy, ignore=shutil.ignore_patterns("training"))
+    trial = experiment("lm-main").trials(text_preset)[0]
+    path = copy / "trials" / trial.key / "result.json"
+    record = json.loads(path.read_text())
+    record["versions"]["torch"] = "9.9"
+    path.write_text(json.dumps(record))
+    with pytest.raises(
+        ValueError, match=rf"mixes results of different versions: .*torch 9\.9: {trial.key}; .* more; use another"
+    ):
+        reread(text_preset, copy)
+
+
+def test_a_changed_text_is_refused_before_anything_runs(text_preset, tmp_path, capsys):
+    text = tmp_path / "x.txt"
+    text.write_text(sample_text(20_000, seed=3))
+    one = text_preset.with_corpora([f"text:{text}"]).with_seeds(1)
+    reproduce(["lm-main"], one, tmp_path / "out", workers=2)
+    text.write_text(sample_text(20_000, seed=4))
+    with pytest.raises(
+        ValueError, match=r"is another text now than in earlier results: standard, text:.*use another folder"
+    ):
+        reproduce(["lm-main"], one, tmp_path / "out", workers=2)
+
+
+def test_a_text_too_small_for_the_preset_names_both_numbers(tmp_path):
+    (tmp_path / "small.txt").write_text(sample_text(60_000))
+    small = PRESETS["cpu"].with_corpora([f"text:{tmp_path / 'small.txt'}"])
+    small = replace(small, text=replace(small.text, model={"vocab_size": 300}))
+    with pytest.raises(
+        ValueError, match=r"too small for the preset: it trains on 5324800 tokens, the text has \d+, and more"
+    ):
+        reproduce(["lm-main"], small, tmp_path / "out", workers=1)

@@ -1,20 +1,32 @@
 """The results that ship: read under their names and schema, written between the marks of a page."""
 
+import io
 import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from boosted_attention.files import write_json
+from boosted_attention.lab.experiments.language._arms import STANDARD
+from boosted_attention.lab.experiments.language.main import ON_VALIDATION, PERPLEXITY
+from boosted_attention.lab.judging import ledger
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import render
+from boosted_attention.lab.judging.verdicts import CANNOT_TELL, too_few
 from boosted_attention.lab.reproduce import all_trials, reread, stored_preset
 from boosted_attention.lab.shipped import shipped
+from boosted_attention.lab.trials.store import load_record
 from boosted_attention.lab.trials.trial import WORKS
+from boosted_attention.records import to_json
 
 ROOT = Path(__file__).parents[2]
 PLACES = sorted(path.parent for path in (ROOT / "results").glob("*/claims.json"))
+RECORDS = sorted((ROOT / "results").glob("*/trials/*/result.json"))  # also of runs that are not finished
+SCREEN = 50  # lines of 80 columns
+AFTER = 3  # lines that say where everything is
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
@@ -33,6 +45,13 @@ def test_shipped_results_are_read_under_their_names_and_schema(place):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
+def test_a_shipped_record_is_written_again_as_the_same_bytes(place, tmp_path):
+    for path in place.glob("trials/*/result.json"):
+        write_json(tmp_path / "again.json", to_json(load_record(path.parent)))
+        assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
 def test_shipped_tables_follow_from_shipped_results(place):
     found = reread(stored_preset(place), place)
     stored = json.loads((place / "claims.json").read_text())
@@ -46,19 +65,60 @@ def test_shipped_tables_follow_from_shipped_results(place):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
-def test_shipped_results_come_from_the_projects_own_history(place):
+def test_what_cannot_be_told_is_smaller_than_what_could_have_been_shown(place):
+    """An effect that is seen four times of five at a level lies beyond what is significant at it."""
+    rows = reread(stored_preset(place), place).ledger.rows
+    unclear = [row for row in rows if row.verdict == CANNOT_TELL and row.claim.criterion.rule in ("above", "below")]
+    for row in unclear:
+        if row.ours is not None and not too_few(row.ours):
+            effect = abs(row.ours.mean - row.claim.criterion.target)
+            assert effect < row.claim.criterion.smallest(row.ours, row.level), row.claim.id
+
+
+@pytest.mark.parametrize("folder", sorted({path.parents[2].name for path in RECORDS}))
+def test_shipped_results_come_from_the_projects_own_history(folder):
     """Made from a tree without changes in src, whose commit is an ancestor of the one that ships them."""
-    commits = {json.loads(path.read_text())["commit"] for path in place.glob("trials/*/result.json")}
     if git("rev-parse", "HEAD") != 0:
         pytest.skip("not a git checkout")
+    records = [json.loads(path.read_text()) for path in RECORDS if path.parents[2].name == folder]
+    commits = {record["commit"] for record in records}
     for commit in commits:
         assert commit, "a result without a commit"
         assert not commit.endswith("+"), f"{commit}: there were changes in src"
         assert git("merge-base", "--is-ancestor", commit, "HEAD") == 0, f"{commit} is not in the history"
 
 
+def test_the_models_of_the_quick_preset_have_learned():
+    """The standard model's perplexity, mean of its seeds: 150 steps at a poor learning rate leave it above 200."""
+    place = ROOT / "results" / "quick"
+    found = reread(stored_preset(place), place).tables["lm-main"].quantities
+    tested, validated = (found[quantity[STANDARD].on("stdlib")] for quantity in (PERPLEXITY, ON_VALIDATION))
+    assert tested.n == validated.n == 2
+    assert tested.mean <= 135
+    assert validated.mean <= 120
+
+
 def git(*args: str) -> int:
     return subprocess.run(["git", *args], cwd=ROOT, capture_output=True, check=False).returncode
+
+
+def test_every_record_that_ships_is_looked_at():
+    assert {path.parents[2].name for path in RECORDS} >= {place.name for place in PLACES}
+    tracked = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = [line for line in tracked.stdout.splitlines() if line.endswith("/result.json")]
+    assert {ROOT / line for line in listed} <= set(RECORDS)
+
+
+def test_the_end_of_a_reproduction_fits_one_screen():
+    """The facts and what is counted, as ``make reproduce`` ends with on a terminal of 80 columns."""
+    place = ROOT / "results" / "quick"
+    found = reread(stored_preset(place), place).ledger
+    screen = io.StringIO()
+    console = Console(width=80, file=screen)
+    console.print(ledger.facts_table(found))
+    for line in ledger.counts(found):
+        console.print(line, markup=False)
+    assert len(screen.getvalue().splitlines()) + AFTER <= SCREEN, screen.getvalue()
 
 
 def test_shipped_results_are_shown_folder_by_folder(language_smoke, tmp_path):

@@ -6,7 +6,14 @@ import torch
 from boosted_attention import KVCache, LanguageModelConfig, list_attention
 from boosted_attention.attention.checks import CHECK_OPTIONS
 from boosted_attention.model import generation
-from boosted_attention.model.generation import COPY_PAYS, Sampling, stored_for_few_rows, window_start
+from boosted_attention.model.generation import (
+    COPY_PAYS,
+    COPY_PAYS_LATER,
+    Sampling,
+    by_columns,
+    stored_for_few_rows,
+    window_start,
+)
 
 VOCAB = 37
 
@@ -98,6 +105,23 @@ def test_filters_keep_the_likeliest():
     assert set(Sampling(temperature=1e-40).choose(logits, draw).tolist()) == {0}
 
 
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [({}, 5), ({"top_k": 3}, 3), ({"top_p": 0.9}, 4), ({"top_k": 4, "top_p": 0.87}, 3), ({"top_k": 1}, 1)],
+)
+def test_what_is_kept_is_drawn_as_often_as_its_probability_says(options, kept):
+    """The likeliest tokens stand anywhere in the vocabulary, and keep their proportions at any temperature."""
+    p = torch.tensor([0.1, 0.05, 0.4, 0.15, 0.3], dtype=torch.float64)
+    n, expected = 40_000, torch.zeros_like(p)
+    likeliest = p.argsort(descending=True)[:kept]
+    expected[likeliest] = p[likeliest] / p[likeliest].sum()
+    sampling = Sampling(temperature=2.0, **options)
+    drawn = sampling.choose((2 * p.log()).expand(n, -1), torch.Generator().manual_seed(1))
+    often = torch.bincount(drawn, minlength=5) / n
+    assert (often[expected == 0] == 0).all()
+    assert ((often - expected).abs() <= 4.5 * (expected * (1 - expected) / n).sqrt()).all()
+
+
 def test_the_window_drops_its_older_half():
     assert [window_start(n, 16) for n in (1, 16, 17, 24, 25, 32, 33)] == [0, 0, 8, 8, 16, 16, 24]
     assert window_start(5, 1) == 4
@@ -116,7 +140,7 @@ def test_the_cache_is_no_longer_than_needed(new_tokens, lengths, monkeypatch):
 def test_weights_stored_by_columns_choose_the_same_tokens(options, monkeypatch):
     model, ids = trained_alike("boosted", **options), torch.randint(VOCAB, (2, 5))
     before = {name: (p.data_ptr(), p.stride()) for name, p in model.named_parameters()}
-    with stored_for_few_rows(model, COPY_PAYS) as projection:
+    with stored_for_few_rows(model, COPY_PAYS, 2) as projection:
         assert torch.equal(projection, model.projection)
         assert projection.stride() == (1, VOCAB)
         assert model.layers[0].attention.rounds[1].qkv.weight.stride() == (1, 48)
@@ -124,15 +148,35 @@ def test_weights_stored_by_columns_choose_the_same_tokens(options, monkeypatch):
         assert model.embed.weight.stride() == (16, 1)
     copied = model.generate(ids, COPY_PAYS)
     assert {name: (p.data_ptr(), p.stride()) for name, p in model.named_parameters()} == before
-    monkeypatch.setattr(generation, "by_columns", lambda weight: weight)
+    monkeypatch.setattr(generation, "by_columns", lambda weight, n_rows: weight)
     assert torch.equal(model.generate(ids, COPY_PAYS), copied)
 
 
-def test_few_tokens_do_without_a_copy_of_the_weights():
+@pytest.mark.parametrize(("n_rows", "enough"), [(1, COPY_PAYS), (2, COPY_PAYS), (3, COPY_PAYS_LATER)])
+def test_few_tokens_do_without_a_copy_of_the_weights(n_rows, enough):
+    """More rows gain less from it, so that it takes more tokens to pay."""
     model = trained_alike("standard")
-    with stored_for_few_rows(model, COPY_PAYS - 1) as projection:
+    with stored_for_few_rows(model, enough - 1, n_rows) as projection:
         assert projection is model.projection
         assert model.layers[0].ffn.up.weight.stride() == (16, 1)
+    with stored_for_few_rows(model, enough, n_rows) as projection:
+        assert model.layers[0].ffn.up.weight.stride() == (1, 64)
+
+
+def test_how_a_weight_is_stored_depends_on_the_batch():
+    """One row waits for every weight that has more outputs than inputs, several rows only for narrow ones."""
+    narrow, wide, tall = torch.randn(400, 256), torch.randn(600, 512), torch.randn(256, 400)
+    stored = {n: [by_columns(w, n).stride() == (1, w.shape[0]) for w in (narrow, wide, tall)] for n in (1, 4, 16)}
+    assert stored == {1: [True, True, False], 4: [True, False, False], 16: [True, False, False]}
+    assert torch.equal(by_columns(narrow, 4), narrow)
+
+
+def test_what_is_generated_can_be_trained_on():
+    model, streamed = trained_alike("boosted"), []
+    longer = model.generate(torch.randint(VOCAB, (2, 5)), COPY_PAYS, stream=streamed.append)
+    loss = model.loss(longer[:, :-1], longer[:, 1:]) + model.embed(streamed[0]).sum()
+    loss.backward()
+    assert all(p.grad is not None for p in model.parameters())
 
 
 def test_generation_leaves_the_mode_as_it_was():

@@ -157,7 +157,7 @@ def test_a_compiled_model_gives_the_same():
         ({"ffn_multiple": 0}, "ffn_multiple=0"),
         ({"boosted_layers": "last:9"}, "last:k takes k from 0 to 2"),
         ({"boosted_layers": "lsat"}, "boosted_layers='lsat'"),
-        ({"boosted_layers": [5]}, "indices go from 0 to 1"),
+        ({"boosted_layers": [5]}, "indices go from -2 to 1"),
         ({"attention_options": {"n_round": 3}}, "did you mean 'n_rounds'"),
         ({"attention_options": {"d_model": 3}}, "d_model is set by the model"),
         ({"attention": "equilibrium", "dropout": 0.1}, "a random map has no fixed point"),

@@ -38,6 +38,7 @@ FAMILIES = {
     "opt": ("OPTConfig", "OPTForCausalLM", {**SIZE, "ffn_dim": 48, "word_embed_proj_dim": 32, "dropout": 0.0}),
     "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE),
     "phi": ("PhiConfig", "PhiForCausalLM", WIDE),
+    "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM", {**GROUPED, "no_rope_layer_interval": 2}),
 }
 
 
@@ -74,5 +75,5 @@ def tokens(rows: int = 2, length: int = 12) -> torch.Tensor:
 @torch.no_grad()
 def is_silent(model: nn.Module) -> bool:
     """Whether no correction has been trained yet."""
-    corrections = [m for attention in corrected_layers(model).values() for m in list(attention.rounds)[1:]]
+    corrections = [m for attention in corrected_layers(model).values() for m in attention.corrections]
     return not any(bool(t.any()) for m in corrections for t in find_projections(m).values)

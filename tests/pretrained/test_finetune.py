@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
+from torch import nn
 
 from boosted_attention.cli.main import main
 from boosted_attention.data.tokenizer import build_tokenizer
@@ -73,7 +74,7 @@ def test_only_what_should_be_trained_is(models, text_file, tmp_path, name, metho
     if method == "correction":
         assert all(is_correction(name) for name in trained)
         base = transformers.AutoModelForCausalLM.from_pretrained(models / "base").state_dict()
-        ours = {k.removeprefix("model.").replace(".rounds.0.", "."): v for k, v in loaded.named_parameters()}
+        ours = {k.removeprefix("model."): v for k, v in loaded.named_parameters()}
         assert all(torch.equal(ours[key], value) for key, value in base.items() if key in ours)
     elif method == "lora":
         assert all("lora_" in name for name in trained)
@@ -146,6 +147,30 @@ def test_packed_projections_divide_into_queries_keys_and_values(family, tmp_path
             expected = [t.flatten(1) for t in made.view(5, 4, 24).split(8, dim=-1)]
             parts = [x @ part.flatten(0, -2).T for part in parameter.divide(parameter.value)]
         for part, wanted in zip(parts, expected, strict=True):
+            torch.testing.assert_close(part, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to")  # peft sets it right by itself
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "llama"])
+def test_adapters_of_packed_projections_divide_as_these_do(family, tmp_path):
+    """The parts of an adapter's second matrix, applied to its inner values, are what it adds to q, k and v."""
+    tiny(family).save_pretrained(tmp_path)
+    model = FinetuneConfig(base=str(tmp_path), boost={"layers": "last:1"}, train="lora", max_len=12).build()
+    packed = {name: p for name, p in trained_parameters(model).items() if len(p.divide(p.value)) > 1}
+    assert len(packed) == (0 if family == "llama" else 4)  # three layers, one of them with a correction
+    for name, parameter in packed.items():
+        assert name.endswith(".lora_B.default.weight")
+        assert parameter.is_matrix
+        nn.init.normal_(parameter.value)
+        inner = torch.randn(5, parameter.value.shape[1])
+        made = inner @ parameter.value.T  # (5, 96)
+        parts = parameter.divide(parameter.value)
+        if family == "gpt2":
+            expected, added = made.split(32, dim=-1), [inner @ part for part in parts]
+        else:
+            expected = [t.flatten(1) for t in made.view(5, 4, 24).split(8, dim=-1)]
+            added = [inner @ part.flatten(0, -2).T for part in parts]
+        for part, wanted in zip(added, expected, strict=True):
             torch.testing.assert_close(part, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -261,7 +286,7 @@ def test_refusals(models, text_file, tmp_path, capsys):
     (pickled / "pytorch_model.bin").write_bytes(b"")
     assert "only pytorch_model.bin, a pickle, which is never loaded" in complaint("boost", pickled, out)
     assert "is not an empty folder" in complaint("boost", models / "base", models / "boosted")
-    assert "indices go from 0 to 2, got [7]" in complaint("boost", models / "base", out, "--layers", "7")
+    assert "indices go from -3 to 2, got [7]" in complaint("boost", models / "base", out, "--layers", "7")
     assert "boosted already" in complaint("boost", models / "boosted", out, "--layers", "last:2")
     assert not out.exists()
     finetune = ("finetune", models / "base", "--corpus", f"text:{text_file}", "--out", out)

@@ -107,7 +107,7 @@ def test_the_readmes_lines(tokenizer, task_folder, monkeypatch):
     blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
     (code,) = (block for block in blocks if "lm_eval" in block)
     monkeypatch.chdir(task_folder.parent)
-    saved(boosted(len(tokenizer)), tokenizer, Path("boosted/SmolLM2-135M"))
+    saved(boosted(len(tokenizer)), tokenizer, Path("boosted/SmolLM2-135M-Instruct"))
     names = {}
     exec(compile(code, "README.md", "exec"), names)
     assert 0 <= names["scores"]["results"]["choose"]["acc,none"] <= 1

@@ -13,12 +13,15 @@ from tests.pretrained.test_finetune import models, run_config, train  # noqa: F4
 APART = sorted(set(FAMILIES) - {"opt"})  # OPT makes its mask without looking at positions
 
 
-@pytest.mark.parametrize("boosted", [False, True])
+CORRECTIONS = [None, {}, {"kv": "shared", "rank": 4}]
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS, ids=["base", "full", "light"])
 @pytest.mark.parametrize("family", APART)
-def test_losses_are_those_of_the_documents_alone(family, boosted):
+def test_losses_are_those_of_the_documents_alone(family, correction):
     model = tiny(family, dtype=torch.float64)
-    if boosted:
-        boost(model)
+    if correction is not None:
+        boost(model, **correction)
         disturb(model)
     model, ids = FinetunedModel(model, None).eval(), tokens()
     row, documents = ids.view(1, -1), torch.arange(2).repeat_interleave(12)[None]

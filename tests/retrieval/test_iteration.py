@@ -3,8 +3,17 @@
 import pytest
 import torch
 
-from boosted_attention.retrieval.iteration import contraction, critical_beta, ends, fixed_points, temperature_map
+from boosted_attention.retrieval.iteration import (
+    accuracy_after,
+    contraction,
+    critical_beta,
+    ends,
+    fixed_points,
+    temperature_map,
+)
+from boosted_attention.retrieval.predictors import PREDICTORS
 from boosted_attention.retrieval.task import RetrievalTask
+from boosted_attention.retrieval.training import evaluate
 
 TASK = RetrievalTask(d=12, n_patterns=5)
 
@@ -49,3 +58,14 @@ def test_a_map_has_its_rows_by_beta_and_its_columns_by_steps():
     assert found.identity[0][1] < 40 < min(found.identity[1])
     assert found.contraction == [contraction(TASK, 1.0), contraction(TASK, 9.0)]
     assert told == sorted(told)
+
+
+def test_iteration_keeps_the_patterns_above_a_critical_temperature():
+    task = RetrievalTask(d=32, n_patterns=8)
+    critical = critical_beta(task)
+    assert 3.5 < critical < 6.0
+    assert fixed_points(task, critical + 0.3) == 8
+    assert fixed_points(task, 2.0) == 1
+    bayes = evaluate(PREDICTORS["bayes"](task), task, 2000).accuracy
+    assert accuracy_after(task, 8.0, 1000, 2000, init="identity") > bayes - 3
+    assert accuracy_after(task, 2.0, 1000, 2000, init="identity") < 20

@@ -8,6 +8,7 @@ import torch
 from boosted_attention.retrieval.models import RetrievalModel
 from boosted_attention.retrieval.routing import FEATURES, Routers, score_routes
 from boosted_attention.retrieval.task import RetrievalTask
+from boosted_attention.retrieval.training import RetrievalTraining, seeded, train
 from boosted_attention.retrieval.training import test_set as draw_test_set
 
 TASK = RetrievalTask(d=8, n_patterns=4)
@@ -53,3 +54,33 @@ def test_a_gate_at_either_end_gives_that_answer():
     assert found["outputs"].routed.mse == pytest.approx(found["outputs"].one_step.mse, abs=1e-5)
     assert found["entropy"].routed.mse == pytest.approx(found["entropy"].converged.mse, abs=1e-5)
     assert found["entropy"].one_step.mse != found["entropy"].converged.mse
+
+
+def test_routers_train_their_gates_only():
+    layers = train(lambda _: RetrievalModel().build(TASK.d), TASK, RetrievalTraining(steps=5), [0, 1])
+    before = {name: p.clone() for name, p in layers[0].named_parameters()}
+    routers = train(lambda seed: Routers(layers[seed]), TASK, RetrievalTraining(steps=4), [0, 1])
+    for name, p in routers[0].one_step.named_parameters():
+        assert torch.equal(p, before[name])
+    fresh = seeded(lambda: Routers(layers[0]), 0)
+    for name in FEATURES:
+        assert not torch.equal(routers[0].gates[name][0].weight, fresh.gates[name][0].weight), name
+
+
+def test_routers_do_not_know_each_other():
+    routers, memory = Routers(RetrievalModel().build(TASK.d)), TASK.patterns()[None]
+    x, index = draw_test_set(TASK, 50)
+    entropy = list(routers.gates["entropy"].parameters())
+
+    def gradients():
+        answers = routers(x[None], memory=memory)[0]
+        assert answers.shape == (len(FEATURES), 50, TASK.d)
+        return torch.autograd.grad((answers - memory[0, index]).square().mean(dim=(-2, -1)).sum(), entropy)
+
+    before = gradients()
+    with torch.no_grad():
+        for name in FEATURES:
+            if name != "entropy":
+                for p in routers.gates[name].parameters():
+                    p.add_(1.0)
+    assert all(torch.equal(a, b) for a, b in zip(before, gradients(), strict=True))

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from boosted_attention.retrieval import training as module
-from boosted_attention.retrieval.models import RetrievalModel
+from boosted_attention.retrieval.models import FAMILIES, RetrievalModel
 from boosted_attention.retrieval.task import RetrievalTask
-from boosted_attention.retrieval.training import RetrievalTraining, seeded, train
+from boosted_attention.retrieval.training import RetrievalTraining, evaluate, seeded, train
+from boosted_attention.retrieval.training import test_set as draw_test_set
 
 TASK = RetrievalTask(d=8, n_patterns=4, sigma=0.5)
+LARGER = RetrievalTask(d=16, n_patterns=4, sigma=0.5)
 
 
 def by_hand(seed: int, training: RetrievalTraining, betas=(0.9, 0.999), eps=1e-8):
@@ -57,3 +59,45 @@ def test_all_models_meet_one_test_set_in_which_patterns_are_equally_frequent():
     assert torch.equal(x, again)
     assert index.bincount().tolist() == [100] * 4
     assert (x - TASK.patterns()[index]).std().item() == pytest.approx(0.5, rel=0.03)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_together_equals_training_one_after_the_other(family, full):
+    """Weights to 1e-4 and every decision: a seed's result does not depend on its company."""
+    task, training = (RetrievalTask(), RetrievalTraining()) if full else (LARGER, RetrievalTraining(steps=30, batch=64))
+    model = RetrievalModel(family=family, n_rounds=2)
+    together, alone = (
+        train(lambda _: model.build(task.d), task, training, [0, 1, 5], together=t) for t in (True, False)
+    )
+    x, _ = draw_test_set(task, 2000)
+    memory = task.patterns()[None]
+    for a, b in zip(together, alone, strict=True):
+        for name, weight in a.named_parameters():
+            torch.testing.assert_close(weight, b.get_parameter(name), rtol=0, atol=1e-4)
+        decisions = [torch.cdist(m(x[None], memory=memory)[0], memory[0]).argmin(-1) for m in (a, b)]
+        assert torch.equal(*decisions)
+
+
+def test_training_learns_and_seeds_differ():
+    model = RetrievalModel(n_rounds=2)
+    layers = train(lambda _: model.build(LARGER.d), LARGER, RetrievalTraining(), [0, 1])
+    memory = LARGER.patterns()[None]
+    found = [evaluate(lambda x, m=m: m(x[None], memory=memory)[0], LARGER, 5000) for m in layers]
+    assert all(s.accuracy > 60 for s in found)
+    assert found[0] != found[1]
+
+
+def test_training_leaves_the_global_random_state_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    train(lambda _: RetrievalModel().build(LARGER.d), LARGER, RetrievalTraining(steps=1), [0])
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_a_seed_is_independent_of_the_others():
+    def weights(seeds):
+        layers = train(lambda _: RetrievalModel().build(LARGER.d), LARGER, RetrievalTraining(steps=3), seeds)
+        return dict(zip(seeds, layers, strict=True))[1].rounds[0].qkv.weight
+
+    torch.testing.assert_close(weights([1]), weights([0, 1, 2]), rtol=0, atol=1e-6)

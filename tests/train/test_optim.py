@@ -5,25 +5,25 @@ import torch
 from torch import nn
 
 from boosted_attention import LanguageModelConfig, list_attention
+from boosted_attention.documentation import argument_texts
 from boosted_attention.train import checkpoint
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.muon import Muon
-from boosted_attention.train.optim import (
+from boosted_attention.train.optim import TrainingOptimizer, state_bytes
+from boosted_attention.train.optimizers import (
     ADAMW,
+    DEFAULT_OPTIMIZER,
     MUON,
     OPTIMIZERS,
     OptimizerKind,
-    TrainingOptimizer,
     UpdateRule,
-    state_bytes,
+    with_matrix_rate,
 )
 from boosted_attention.validation import InputError
 from tests.train.driver import small_config, small_trainer
 
 MOMENTUM = UpdateRule(
-    make=lambda training, groups, parameters: torch.optim.SGD(groups, momentum=0.9),
-    highest=lambda training: training.lr,
-    moments=("momentum_buffer",),
+    make=lambda training, groups, parameters: torch.optim.SGD(groups, momentum=0.9), moments=("momentum_buffer",)
 )
 SMALL = {"vocab_size": 50, "d_model": 16, "n_layers": 1, "n_heads": 2, "max_len": 8}
 
@@ -91,7 +91,7 @@ def test_a_checkpoint_of_muon_holds_one_buffer_per_matrix(text_file, tmp_path):
 @pytest.mark.parametrize("kind", ["adamw", "muon", "mixed"])
 def test_the_state_goes_on_exactly(kind, monkeypatch):
     """Also for a kind with one buffer per matrix, AdamW for the rest, and no step count of its own."""
-    mixed = OptimizerKind(rule=lambda p: MOMENTUM if p.is_matrix else ADAMW, weight_decay_on="all")
+    mixed = OptimizerKind(text="momentum for matrices", matrices=MOMENTUM, others=ADAMW, weight_decay_on="all")
     monkeypatch.setitem(OPTIMIZERS, "mixed", mixed)
     vector = {"step", "exp_avg.block.vector", "exp_avg_sq.block.vector"}
     matrix = (
@@ -218,3 +218,23 @@ def test_a_model_without_matrices_is_refused():
         TrainingOptimizer(TrainingConfig(optimizer="muon"), Vector())
     with pytest.raises(InputError, match="weight_decay_on='matrices' concerns nothing"):
         TrainingOptimizer(TrainingConfig(weight_decay_on="matrices"), Vector())
+
+
+def test_help_and_defaults_follow_the_table_of_optimizers():
+    texts = argument_texts(TrainingConfig.__doc__)
+    assert TrainingConfig().optimizer == DEFAULT_OPTIMIZER
+    for name, kind in OPTIMIZERS.items():
+        assert f"{name} ({kind.text})" in texts["optimizer"]
+        assert f"{kind.weight_decay_on} with {name}" in texts["weight_decay_on"]
+    assert with_matrix_rate() == {"muon": 0.02}
+    assert texts["matrix_lr"].endswith("by default 0.02 with muon.")
+
+
+def test_a_new_optimizer_is_named_where_others_are_refused(monkeypatch):
+    """Messages know optimizers from the table alone."""
+    second = OptimizerKind(text="", matrices=MUON, others=MOMENTUM, weight_decay_on="all")
+    monkeypatch.setitem(OPTIMIZERS, "second", second)
+    with pytest.raises(InputError, match=r"it is for optimizer='muon' or optimizer='second'$"):
+        TrainingOptimizer(TrainingConfig(matrix_lr=0.1), Pair())
+    with pytest.raises(InputError, match=r"'second' needs hidden matrices, .*; use optimizer='adamw'$"):
+        TrainingOptimizer(TrainingConfig(optimizer="second"), Vector())

@@ -24,6 +24,7 @@ from tests.train.one_update import updated
 SMALL = ["--tokenizer", "bytes", "--d-model", "32", "--n-layers", "2", "--n-heads", "4", "--max-len", "32"]
 SMALL += ["--dropout", "0.1", "--batch-size", "8", "--horizon", "0", "--eval-every", "6"]
 BOUNDS = {"float32": 1e-5, "float64": 1e-11}
+FEW_STEPS, FEW_STEPS_BOUND = 12, 1e-12  # in float64
 MUON = ["--optimizer", "muon", "--lr", "8e-3"]
 
 
@@ -66,9 +67,11 @@ def assert_same_losses(one: Path, other: Path, bound: float) -> None:
 
 
 def grid(full: bool):
+    """Few steps in float64, whose differences are bugs; runs that stop and go on are compared in float32."""
+    few = [(2, kind, "boosted", "float64", FEW_STEPS) for kind in ("ddp", "fsdp")]
     if not full:
-        return [(2, kind, "boosted", "float32", 10) for kind in ("ddp", "fsdp")]
-    return [
+        return few
+    return few + [
         (n, kind, attention, precision, 50)
         for attention in ("boosted", "twicing", "differential")
         for precision in BOUNDS
@@ -79,7 +82,7 @@ def grid(full: bool):
 
 def grid_of_muon(full: bool):
     if not full:
-        return [(2, "fsdp", "boosted")]
+        return [(2, kind, "boosted") for kind in ("ddp", "fsdp")]
     return [(n, kind, a) for a in ("boosted", "gated", "differential") for n in (2, 4) for kind in ("ddp", "fsdp")]
 
 
@@ -132,7 +135,7 @@ def test_any_number_of_processes(case, alone, text_file, tmp_path):
     assert f"{n} processes ({kind})" in done.stderr
     assert done.stdout.count("test perplexity") == 1  # one process speaks
     reference = alone(attention, precision, steps, "--accumulate", "4")
-    assert_same_losses(reference, tmp_path / "run", BOUNDS[precision])
+    assert_same_losses(reference, tmp_path / "run", FEW_STEPS_BOUND if steps == FEW_STEPS else BOUNDS[precision])
     one, other = (load_run(folder) for folder in (reference, tmp_path / "run"))
     assert one.model.state_dict().keys() == other.model.state_dict().keys()
 
@@ -158,12 +161,12 @@ def test_any_number_of_processes_with_muon(muon_case, alone, text_file, tmp_path
     """In float64, where the iteration is exact: losses and weights of one process after 12 steps."""
     n, kind, attention = muon_case
     options = ["--attention", attention, "--precision", "float64", *MUON]
-    run(n, *training(text_file, tmp_path / "run", *options, "--parallel", kind, steps=12))
-    reference = alone(attention, "float64", 12, *MUON)
-    assert_same_losses(reference, tmp_path / "run", 1e-12)
+    run(n, *training(text_file, tmp_path / "run", *options, "--parallel", kind, steps=FEW_STEPS))
+    reference = alone(attention, "float64", FEW_STEPS, *MUON)
+    assert_same_losses(reference, tmp_path / "run", FEW_STEPS_BOUND)
     one, other = (load_run(folder, "last").model.state_dict() for folder in (reference, tmp_path / "run"))
     for name, weight in one.items():
-        torch.testing.assert_close(other[name], weight, rtol=0, atol=1e-12)
+        torch.testing.assert_close(other[name], weight, rtol=0, atol=FEW_STEPS_BOUND)
 
 
 def test_a_divided_matrix_is_updated_as_a_whole_one(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from boosted_attention.train import checkpoint
 from boosted_attention.train.loop import TrainingLoop
 from boosted_attention.train.metrics import read_metrics
-from boosted_attention.train.optim import OPTIMIZERS
+from boosted_attention.train.optimizers import OPTIMIZERS
 from boosted_attention.train.parallel import Parallel
 from boosted_attention.train.phases import Phase, joint, phase_of, require_trained_rounds, stagewise
 from boosted_attention.train.signals import Stopped

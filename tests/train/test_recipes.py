@@ -12,6 +12,12 @@ def test_the_papers_recipes_are_these_models():
     assert RECIPES["paper-small"].model.num_params() == RECIPES["paper-small-boosted"].model.num_params() == 8_734_208
 
 
+@pytest.mark.parametrize("name", ["gpt-125m", "gpt-350m", "gpt-1b"])
+def test_large_recipes_decay_hidden_matrices_alone(name):
+    training = RECIPES[name].training
+    assert (training.weight_decay, training.weight_decay_on) == (0.1, "matrices")
+
+
 def test_large_recipes_cost_nothing_to_ask_about():
     sizes = {}
     for name in ("gpt-125m", "gpt-350m"):

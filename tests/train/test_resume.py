@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from boosted_attention.train import checkpoint
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
-from boosted_attention.train.optim import OPTIMIZERS
+from boosted_attention.train.optimizers import OPTIMIZERS
 from boosted_attention.train.resume import require_same
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError
@@ -220,7 +221,8 @@ def test_other_settings_and_other_data_are_refused(halfway, text_file, tmp_path)
     with pytest.raises(ValueError, match="holds a run already; resume=True continues it"):
         small_trainer(folder, text_file).run()
     trainer = small_trainer(folder, text_file)
-    trainer.data.manifest["splits"]["train"]["sha256"] = "changed"
+    splits = trainer.data.manifest.splits
+    splits["train"] = replace(splits["train"], sha256="changed")
     with pytest.raises(ValueError, match=r"fingerprint \('"):
         trainer.run(resume=True)
     after = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}

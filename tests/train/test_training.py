@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from boosted_attention.model.loss import IGNORED
 from boosted_attention.records import to_json
 from boosted_attention.train import checkpoint, loop
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.folder import load_run
+from boosted_attention.train.folder import exclusive, load_run
 from boosted_attention.train.gradients import accumulate_gradients
 from boosted_attention.train.loop import TrainingError
 from boosted_attention.train.metrics import read_metrics
@@ -26,6 +27,7 @@ from boosted_attention.train.parallel import DistributedLoss
 from boosted_attention.train.probe import LeakageError, leakage_probe
 from boosted_attention.train.recipes import MINI, PAPER
 from boosted_attention.train.trainer import Trainer
+from boosted_attention.validation import InputError
 from tests.train.driver import small_config, small_trainer
 
 # Losses of 20 steps on the generated text, by this code; a change here is a change of training.
@@ -338,6 +340,26 @@ def test_a_folder_in_use_is_refused_and_a_dead_owner_forgotten(text_file, tmp_pa
             small_trainer(folder, text_file).run()
         holder.kill()
     small_trainer(folder, text_file, steps=2).run()
+
+
+def test_what_fails_while_a_folder_is_held_keeps_its_own_name(tmp_path):
+    """A closed pipe or a missing text is no trouble of the folder's; and the folder is free afterwards."""
+    for error in (BrokenPipeError("closed"), FileNotFoundError("a text")):
+        with pytest.raises(type(error)) as caught, exclusive(tmp_path / "held"):
+            raise error
+        assert caught.value is error
+    assert not (tmp_path / "held" / ".owner").exists()
+    with exclusive(tmp_path / "held"):
+        assert (tmp_path / "held" / ".owner").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_folder_that_cannot_be_held_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"folder='.*file/run' cannot be made"), exclusive(tmp_path / "file" / "run"):
+        pass
+    (tmp_path / "run" / ".owner").mkdir(parents=True)  # which no file can take the place of
+    with pytest.raises(InputError, match=r"folder='.*run' cannot be written to"), exclusive(tmp_path / "run"):
+        pass
 
 
 def test_too_little_text_is_named(text_file, tmp_path):

@@ -1,11 +1,14 @@
-"""What happens inside one attention layer. Names are imported when they are first used."""
+"""What happens inside one attention layer.
+
+Names are imported when they are first used, the layer classes found in ``learners`` among them.
+"""
 
 from typing import TYPE_CHECKING
 
+from boosted_attention.attention.discovery import layer_classes
 from boosted_attention.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from boosted_attention.attention.boosting import boosting as boosting
     from boosted_attention.attention.cache import KVCache as KVCache
     from boosted_attention.attention.cache import LayerCache as LayerCache
     from boosted_attention.attention.catalog import attention_layer as attention_layer
@@ -19,18 +22,6 @@ if TYPE_CHECKING:
     from boosted_attention.attention.learner import SoftmaxLearner as SoftmaxLearner
     from boosted_attention.attention.learner import list_learners as list_learners
     from boosted_attention.attention.learner import register_learner as register_learner
-    from boosted_attention.attention.learners.composition import CompositionAttention as CompositionAttention
-    from boosted_attention.attention.learners.delta import StrictTwicingAttention as StrictTwicingAttention
-    from boosted_attention.attention.learners.differential import DifferentialAttention as DifferentialAttention
-    from boosted_attention.attention.learners.equilibrium import EquilibriumAttention as EquilibriumAttention
-    from boosted_attention.attention.learners.exclusive import ExclusiveAttention as ExclusiveAttention
-    from boosted_attention.attention.learners.gated import GatedAttention as GatedAttention
-    from boosted_attention.attention.learners.hopfield import HopfieldAttention as HopfieldAttention
-    from boosted_attention.attention.learners.local import LocalAttention as LocalAttention
-    from boosted_attention.attention.learners.low_rank import LowRankAttention as LowRankAttention
-    from boosted_attention.attention.learners.parallax import ParallaxAttention as ParallaxAttention
-    from boosted_attention.attention.learners.twicing import TwicingAttention as TwicingAttention
-    from boosted_attention.attention.learners.value_basis import ValueBasisAttention as ValueBasisAttention
     from boosted_attention.attention.masks import document_mask as document_mask
     from boosted_attention.attention.masks import document_positions as document_positions
     from boosted_attention.attention.masks import padding_mask as padding_mask
@@ -41,4 +32,4 @@ if TYPE_CHECKING:
     from boosted_attention.attention.trace import RoundTrace as RoundTrace
     from boosted_attention.attention.trace import capture as capture
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, layer_classes())

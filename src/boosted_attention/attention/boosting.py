@@ -1,7 +1,5 @@
 """The boosting loop: Algorithm 1 of the paper, written once.
 
-    F_0 = f_0(x);    r_m = x - F_{m-1};    c_m = f_m(r_m);    F_m = F_{m-1} + g_m(F_{m-1}, c_m) * c_m
-
 Standard attention is this loop with one learner. The loop does not depend on projections or spaces: a learner is any
 function of the right shape, such as a pretrained model's own attention module.
 
@@ -48,6 +46,10 @@ def boosting(
     halting: Halting | None = None,
 ) -> Tensor:
     """Run one learner per round, each on what is still missing, each added through its gate.
+
+        F_0 = f_0(x);   r_m = x - F_{m-1};   c_m = f_m(r_m);   F_m = F_{m-1} + g_m(F_{m-1}, c_m) * c_m
+
+    Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1, https://arxiv.org/abs/2604.03190
 
     Args:
         x: the layer's input (B, T, D).

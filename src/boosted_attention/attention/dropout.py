@@ -3,7 +3,7 @@
     y_i = x_i / (1 - p) with probability 1 - p,  else 0
 
 A mask is never stored: the backward pass draws it anew from its key. Numbers come from one generator per row of the
-batch and block of a row, so that a row's mask does not depend on the other rows, on micro-batches or on threads. Each
+batch and tile of a row, so that a row's mask does not depend on the other rows, on micro-batches or on threads. Each
 64-bit number decides four elements by 16 bits, so that p is exact to 2^-17.
 
 A device with a dropout of its own (``has_own_dropout``) uses that instead.
@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from boosted_attention.compat import inside_transform
 
-BLOCK_ELEMENTS = 2**17  # elements of a row that are dropped at a time, a constant of the format
+TILE_ELEMENTS = 2**17  # elements of a row that are dropped at a time, a constant of the format
 LEVELS = 2**16  # values of the number that decides an element
 MIXERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # odd numbers whose bits look random
 
@@ -64,12 +64,12 @@ def new_key() -> Tensor:
     return torch.cat([torch.randint(2**62, (1,)), _first_row])
 
 
-def mixed(number: int, row: int, block: int) -> int:
+def mixed(number: int, row: int, tile: int) -> int:
     """Return a seed in which every bit of the three numbers matters (the finaliser of SplitMix64).
 
     Reference: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
     """
-    z = (number + row * MIXERS[0] + block * MIXERS[1]) % 2**64
+    z = (number + row * MIXERS[0] + tile * MIXERS[1]) % 2**64
     z = (z ^ (z >> 30)) * MIXERS[1] % 2**64
     z = (z ^ (z >> 27)) * MIXERS[2] % 2**64
     return (z ^ (z >> 31)) % 2**32  # as much as the generator takes
@@ -88,18 +88,18 @@ class MaskSource:
         self.threshold = min(round((1 - dropout) * LEVELS), LEVELS - 1) - LEVELS // 2  # of numbers from -2^15 on
         self.generator = torch.Generator()
 
-    def draw(self, row: int, n_rows: int, block: int, count: int) -> Tensor:
-        """Return the masks of a block in several rows, 1 = kept: (n_rows, count), int16.
+    def draw(self, row: int, n_rows: int, tile: int, count: int) -> Tensor:
+        """Return the masks of a tile in several rows, 1 = kept: (n_rows, count), int16.
 
         Args:
             row: first row.
             n_rows: number of rows.
-            block: place of the block in its rows.
-            count: elements of the block in one row.
+            tile: place of the tile in its rows.
+            count: elements of the tile in one row.
         """
         numbers = torch.empty(n_rows, -(-count // 4), dtype=torch.int64)
         for i in range(n_rows):
-            self.generator.manual_seed(mixed(self.number, self.first_row + row + i, block))
+            self.generator.manual_seed(mixed(self.number, self.first_row + row + i, tile))
             numbers[i].random_(-(2**63), None, generator=self.generator)
         return numbers.view(torch.int16)[:, :count].lt_(self.threshold)
 
@@ -115,9 +115,9 @@ def drop(x: Tensor, key: Tensor, dropout: float) -> Tensor:
     """
     masks, y = MaskSource(key, dropout), torch.empty_like(x, memory_format=torch.contiguous_format)
     for row, (read, written) in enumerate(zip(x.flatten(1), y.flatten(1), strict=True)):
-        parts = zip(read.split(BLOCK_ELEMENTS), written.split(BLOCK_ELEMENTS), strict=True)
-        for block, (part, out) in enumerate(parts):
-            kept = masks.draw(row, 1, block, part.numel())[0].to(x.device)
+        parts = zip(read.split(TILE_ELEMENTS), written.split(TILE_ELEMENTS), strict=True)
+        for tile, (part, out) in enumerate(parts):
+            kept = masks.draw(row, 1, tile, part.numel())[0].to(x.device)
             torch.mul(part, kept, out=out).mul_(1 / (1 - dropout))
     return y
 

@@ -1,4 +1,4 @@
-"""Attention kernels with one signature: fused, blocked (neither holds the weights) and explicit (which does).
+"""Attention kernels with one signature: fused, tiled (neither holds the weights) and explicit (which does).
 
     y = softmax(scale * q k^T + mask) v
 
@@ -7,9 +7,9 @@ training each application draws its own dropout mask; a learner whose formula co
 from the explicit kernel and drops some of them once, with ``dropped``.
 
 fused      torch's scaled dot-product attention; dropout where the device's kernel has it
-blocked    attention with dropout elsewhere, in blocks of queries
+tiled      attention with dropout elsewhere, in tiles of queries
 explicit   for formulas that contain the weights, traces, masks that are learned and function transforms (vmap, grad of
-           grad), for which the others have no path; it drops the weights that ``blocked`` drops
+           grad), for which the others have no path; it drops the weights that ``tiled`` drops
 
 In half precision all of them work in float32 and round once.
 """
@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from boosted_attention.attention.blocked import dropout_attention, keep_mask
 from boosted_attention.attention.dropout import has_own_dropout, new_key
 from boosted_attention.attention.masks import Mask, causal_mask
 from boosted_attention.attention.options import CHOICES
 from boosted_attention.attention.precision import full_precision
+from boosted_attention.attention.tiled import dropout_attention, keep_mask
 from boosted_attention.compat import inside_transform
 from boosted_attention.validation import require, require_choice
 
@@ -67,8 +67,8 @@ def fused(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tup
     return apply, None
 
 
-def blocked(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tuple[Map, None]:
-    """Return a map that computes its scores block by block, each time it is applied, and drops some weights."""
+def tiled(q: Tensor, k: Tensor, mask: Mask, scale: float, dropout: float) -> tuple[Map, None]:
+    """Return a map that computes its scores tile by tile, each time it is applied, and drops some weights."""
     n_heads = q.shape[1]
     keys = all_heads(k, n_heads)
     bias, dead = (None if t is None else repeat_heads(t, n_heads) for t in (mask.tensor, mask.dead))
@@ -113,7 +113,7 @@ def dropped(weights: Tensor, dropout: float, is_causal: bool) -> Tensor:
     if has_own_dropout(weights.device) or inside_transform():
         return functional.dropout(weights, dropout)
     keep = keep_mask(weights.detach(), is_causal, dropout, new_key())
-    return weights * keep * (1 / (1 - dropout))
+    return (weights * keep).mul_(1 / (1 - dropout))  # in place: no gradient needs the product
 
 
 def choose_kernel(
@@ -143,4 +143,4 @@ def choose_kernel(
         return explicit
     if dropout == 0.0 or has_own_dropout(device):
         return fused
-    return explicit if learned else blocked
+    return explicit if learned else tiled

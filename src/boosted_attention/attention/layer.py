@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Concatenate, ParamSpec
@@ -55,6 +55,7 @@ class AttentionLayer(Traced):
     where a round shares K/V, ``rounds.{m}.q|k|v`` where widths differ, ``rounds.{m}.q_norm|k_norm`` with qk_norm,
     ``rounds.{m}.out_proj`` in output space, ``gates.{m-1}.*``, ``residuals.{m-1}.rho`` with residual=normalised,
     ``out_proj``. Options of a learner's own may be passed as keywords as well.
+    Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1, https://arxiv.org/abs/2604.03190
     """
 
     __signature__: ClassVar[inspect.Signature]
@@ -237,7 +238,7 @@ class AttentionLayer(Traced):
         )
 
         trace = self.trace if trace is None else trace
-        active = [m for m in range(self.n_rounds) if m not in self.disabled]
+        active, gates, residuals = self._active()
         if trace is not None:
             trace.begin(len(active))
         dropout = self.config.dropout if self.training else 0.0
@@ -272,9 +273,6 @@ class AttentionLayer(Traced):
             return estimate
 
         learners = [partial(learn, m) for m in active]
-        gates, residuals = (
-            [one for m, one in enumerate(part, start=1) if m in active] for part in (self.gates, self.residuals)
-        )
         estimate = boosting(x, learners, gates, residuals, None if trace is None else trace.observe, halting)
         if halting is not None:
             if ponder is not None:
@@ -284,6 +282,13 @@ class AttentionLayer(Traced):
         if layer_cache is not None:
             layer_cache.advance(n_queries)
         return estimate if self.out_proj is None else self.out_proj(estimate)
+
+    def _active(self) -> tuple[Sequence[int], Iterable[Any], Iterable[Any]]:
+        """Return the rounds that are not disabled, and their gates and residual rules."""
+        if not self.disabled:
+            return range(self.n_rounds), self.gates, self.residuals
+        active = [m for m in range(self.n_rounds) if m not in self.disabled]
+        return active, [self.gates[m - 1] for m in active[1:]], [self.residuals[m - 1] for m in active[1:]]
 
     def _learn_from_some(
         self, tokens: Tokens, z: Tensor, first: Projected, source: KeyValue, call: RoundCall
@@ -309,13 +314,9 @@ class AttentionLayer(Traced):
         if x.ndim != 3 or x.shape[-1] != d:
             raise InputError(f"x has shape {tuple(x.shape)}; expected (batch, length, {d})")
         widths = (self.config.kdim or d, self.config.vdim or d)
-        for m, learner in enumerate(self.rounds):
-            require(
-                is_causal or memory is not None or not learner.needs_order,  # a memory is refused below
-                f"is_causal: learner={self.config.learners[m]!r} in round {m} reduces each value by what those before "
-                "it predict and needs an order; pass is_causal=True",
-            )
         if memory is None:
+            if not is_causal:
+                self._check_order()
             if widths != (d, d):
                 raise InputError(f"memory is needed: kdim, vdim = {widths} differ from d_model={d}")
             return None, x.shape[1]
@@ -335,6 +336,15 @@ class AttentionLayer(Traced):
         if shapes != expected:
             raise InputError(f"memory has shapes {shapes}; expected {expected} for this x")
         return source, source[0].shape[1]
+
+    def _check_order(self) -> None:
+        """Raise InputError where a round is for causal calls only."""
+        for m, learner in enumerate(self.rounds):
+            require(
+                not learner.needs_order,
+                f"is_causal: learner={self.config.learners[m]!r} in round {m} reduces each value by what those before "
+                "it predict and needs an order; pass is_causal=True",
+            )
 
     @property
     def head_widths(self) -> set[int]:

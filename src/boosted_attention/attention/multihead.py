@@ -35,11 +35,15 @@ class NotATensor:
 class BoostedMultiheadAttention(nn.Module):
     """Boosted attention as a drop-in for ``nn.MultiheadAttention``, also inside a transformer layer of torch.
 
+        F_0 = Attn_0(query);   r_m = query - F_{m-1};   c_m = Attn_m(r_m);   F_m = F_{m-1} + g_m * c_m
+        output = out_proj(F_{M-1})
+
     query (L, N, E), key and value (S, N, E) -> output (L, N, E) and weights (N, L, S); with ``batch_first=True`` N
     comes first. Self-attention boosts as the paper does; in cross-attention every round's keys and values come from
     ``key`` and ``value``, and only the query becomes the residual. The two are different functions even on equal
     values. A call is self-attention if query, key and value are the same object, unless ``self_attention`` decides it.
     Options of ``BoostedAttention`` may be passed as keywords.
+    Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1, https://arxiv.org/abs/2604.03190
     """
 
     # nn.TransformerEncoderLayer and nn.TransformerEncoder bypass self_attn.forward in eval mode unless these say that

@@ -9,10 +9,10 @@ A trace is filled only when passed or captured, and always shows the latest forw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -91,7 +91,7 @@ class Traced(nn.Module):
     """A module of rounds that writes into ``trace`` when one is set on it, and leaves out the ``disabled`` ones."""
 
     n_rounds: int
-    rounds: nn.ModuleList  # one learner per round
+    rounds: Any  # a container of learners, one per round
     gates: nn.ModuleList  # one gate per correction
     residuals: nn.ModuleList  # one residual rule per correction
 
@@ -99,6 +99,11 @@ class Traced(nn.Module):
         super().__init__()
         self.trace: LayerTrace | None = None
         self.disabled: frozenset[int] = frozenset()
+
+    @property
+    def corrections(self) -> Sequence[nn.Module]:
+        """Learners of the rounds behind the first, in order."""
+        return list(self.rounds.children())[1:]
 
 
 def traced_layers(model: ModuleTree) -> dict[str, Traced]:

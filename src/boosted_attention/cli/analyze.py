@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from boosted_attention.validation import is_count, require
 
 if TYPE_CHECKING:
     from boosted_attention.analysis.examine import Analysis, Names
-
+    from boosted_attention.train.folder import TrainedRun
 
 RENAMED = {"which": "checkpoint"}
 
@@ -112,7 +112,7 @@ def run(
     return 0
 
 
-def names_of(mine: Any, theirs: Any) -> Names:
+def names_of(mine: TrainedRun, theirs: TrainedRun | None) -> Names:
     """Name two runs by their attention, or by their folders where that is the same."""
     from boosted_attention.analysis.examine import Names
 
@@ -122,7 +122,7 @@ def names_of(mine: Any, theirs: Any) -> Names:
     return Names(model=kinds[0], against=kinds[1] if theirs is not None else "")
 
 
-def require_comparable(mine: Any, theirs: Any) -> None:
+def require_comparable(mine: TrainedRun, theirs: TrainedRun) -> None:
     """Refuse to compare models of other tokens or another text, whose differences would mean nothing."""
     require(
         mine.tokenizer.sha256 == theirs.tokenizer.sha256,

@@ -6,22 +6,36 @@ from pathlib import Path
 
 
 def run(
-    model: Path, out: Path, /, *, n_rounds: int = 2, gate: str = "vector", layers: str = "all", init: str = "copy"
+    model: Path,
+    out: Path,
+    /,
+    *,
+    n_rounds: int | None = None,
+    gate: str | None = None,
+    layers: str = "all",
+    kv: str = "own",
+    rank: int | None = None,
+    init: str = "copy",
+    name: str | None = None,
 ) -> int:
     """Boost a pretrained decoder of transformers: OUT is the same model with correction rounds that do nothing yet.
 
     The outputs stay the same bit for bit until ``boosted-attention finetune OUT`` has trained the corrections. OUT is
     an ordinary folder of transformers; ``import boosted_attention.pretrained`` makes AutoModelForCausalLM know it.
 
-    Example: boosted-attention boost models/SmolLM2-135M boosted/SmolLM2-135M --layers last:10
+    Example: boosted-attention boost models/SmolLM2-135M-Instruct boosted/SmolLM2-135M-Instruct --kv shared --rank 16
 
     Args:
         model: folder of the model: config.json, *.safetensors, tokenizer.json.
         out: folder for the boosted model.
-        n_rounds: rounds per boosted layer, the model's own attention among them.
-        gate: gate of each correction: vector, scalar, mlp or none.
-        layers: layers to boost: all, last:k, or indices such as 0,4,5.
-        init: start of a correction's queries and keys: copy or random.
+        n_rounds: rounds per boosted layer, the model's own attention among them; 2 by default.
+        gate: gate of each correction: vector (default of full corrections), scalar (default of light ones), mlp or
+            none; for light ones also tanh and headwise.
+        layers: layers to boost: all, last:k, or indices such as 0,4,-1.
+        kv: keys and values of a correction: own, or shared (the model's own, without a further cache).
+        rank: rank of the changes to the model's own projections, which makes corrections light; full ones by default.
+        init: start of a full correction's queries and keys: copy or random.
+        name: name of the correction.
     """
     from boosted_attention.files import require_folder
     from boosted_attention.pretrained.conversion import boost
@@ -32,7 +46,9 @@ def run(
     empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
     require(empty, f"out={str(out)!r} is not an empty folder; give another")
     require_folder(out, ())
-    boosted = boost(load_model(model), n_rounds=n_rounds, gate=gate, layers=layers, init=init)
+    boosted = boost(
+        load_model(model), n_rounds=n_rounds, gate=gate, layers=layers, kv=kv, rank=rank, init=init, name=name
+    )
     with quietly():
         boosted.save_pretrained(out)
     copy_tokenizer(model, out)

@@ -56,9 +56,9 @@ def run(
     table = Table(title=Text(title))
     for heading in ("split", "documents", "bytes", "tokens", "bytes per token"):
         table.add_column(heading, justify="left" if heading == "split" else "right")
-    for name, split in data.manifest["splits"].items():
-        ratio = split["bytes"] / max(split["tokens"], 1)
-        table.add_row(name, f"{split['documents']:,}", f"{split['bytes']:,}", f"{split['tokens']:,}", f"{ratio:.2f}")
+    for name, split in data.manifest.splits.items():
+        ratio = split.bytes / max(split.tokens, 1)
+        table.add_row(name, f"{split.documents:,}", f"{split.bytes:,}", f"{split.tokens:,}", f"{ratio:.2f}")
     console = Console()
     console.print(table)
     console.print(f"in {data.folder}", markup=False, soft_wrap=True)

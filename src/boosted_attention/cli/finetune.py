@@ -38,7 +38,7 @@ def run(
     The text is read with the model's own tokenizer. Checkpoints hold what was trained; the run's folder needs the model
     again to be used by ``evaluate``, ``generate`` or ``analyze``.
 
-    Example: boosted-attention finetune boosted/SmolLM2-135M --corpus text:notes/ --steps 200
+    Example: boosted-attention finetune boosted/SmolLM2-135M-Instruct --corpus text:notes/ --steps 200
 
     Args:
         model: folder of the model, boosted by ``boosted-attention boost`` for --train correction.

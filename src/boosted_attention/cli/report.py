@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+RENAMED = {"folder": "out"}
+
 
 def run(out: Path = Path("out"), /) -> int:
     """Make OUT/report.html from what ``reproduce`` computed: one file, opened straight from disk, without a network.

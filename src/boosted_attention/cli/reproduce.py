@@ -70,6 +70,7 @@ def run(
     """
     from rich.console import Console
 
+    from boosted_attention.data.corpora import corpora_folder
     from boosted_attention.lab.experiments import DEFAULT, EXPERIMENTS
     from boosted_attention.lab.presets import preset as find_preset
     from boosted_attention.lab.reproduce import reproduce
@@ -100,19 +101,27 @@ def run(
         from boosted_attention.pretrained.folders import weights_hash
 
         chosen = chosen.with_pretrained(model.absolute().name, weights_hash(model))
-    where, at_once = place_of(executor, out, partition, time, gpus_per_trial)
-    root = data_root or os.environ.get("BOOSTED_ATTENTION_DATA")  # which other machines may not have
+    where, at_once = chosen_executor(executor, out, partition, time, gpus_per_trial)
+    root = corpora_folder(data_root)  # settled here: other machines may not have the variable
     settings = Settings(
         device=device,
-        data_root=None if root is None else str(Path(root).absolute()),
+        data_root=None if root is None else str(root.absolute()),
         model=None if model is None else str(model.absolute()),
     )
     try:
-        found = reproduce(names, chosen, out, workers or at_once, settings=settings, console=live, executor=where)
+        found = reproduce(
+            names,
+            chosen,
+            out,
+            workers or at_once,
+            settings=settings,
+            console=live,
+            executor=where,
+            publish=lambda found: show(found, names, out, console),
+        )
     except KeyboardInterrupt:
         live.print(f"stopped; what is finished is kept in {out}, and the same command goes on from there", markup=False)
         return 130
-    show(found, names, found.preset, out, console)
     return 1 if found.outcome.failures else 0
 
 
@@ -126,7 +135,7 @@ def show_estimate(names: Sequence[str], chosen: Preset, tflops: float | None, co
     console.print(estimate(texts, chosen, tflops))
 
 
-def place_of(
+def chosen_executor(
     executor: str, out: Path, partition: str | None, minutes: int, gpus_per_trial: int
 ) -> tuple[Executor | None, int]:
     """Where trials are done, and how many at a time."""
@@ -138,7 +147,7 @@ def place_of(
     return None, cores
 
 
-def show(found: Reproduction, names: Sequence[str], chosen: Preset, out: Path, console: Console) -> None:
+def show(found: Reproduction, names: Sequence[str], out: Path, console: Console) -> None:
     """Print tables and verdicts, write figures and page, and name what failed."""
     from rich.markdown import Markdown
 
@@ -156,9 +165,9 @@ def show(found: Reproduction, names: Sequence[str], chosen: Preset, out: Path, c
     for line in ledger.counts(found.ledger):
         console.print(line, markup=False)
     console.print(f"every claim: {claims_command(out)}", markup=False)
-    console.print(f"written: {out}/tables.md, claims.json, results.json" + draw(found, chosen, out), markup=False)
+    console.print(f"written: {out}/tables.md, claims.json, results.json" + draw(found, out), markup=False)
     if found.tables:
-        write_atomically(out / NAME, report_page(found, chosen, command=reproduce_command))
+        write_atomically(out / NAME, report_page(found, found.preset, command=reproduce_command))
         console.print(f"the whole of it as a page: {(out / NAME).absolute()}", markup=False, soft_wrap=True)
     for label, problem in found.outcome.failures.items():
         console.print(f"FAILED: {label}: {problem}", markup=False)
@@ -166,13 +175,14 @@ def show(found: Reproduction, names: Sequence[str], chosen: Preset, out: Path, c
         console.print(f"incomplete, run the command again: {', '.join(found.incomplete)}")
 
 
-def draw(found: Reproduction, chosen: Preset, out: Path) -> str:
+def draw(found: Reproduction, out: Path) -> str:
     """Draw the figures, or say what is missing."""
     from boosted_attention.report.files import write_figures
     from boosted_attention.report.page import reproduction_figures
 
+    figures = [figure for group in reproduction_figures(found, found.preset) for figure in group]
     try:
-        drawn = write_figures([f for group in reproduction_figures(found, chosen) for f in group], out / "figures")
+        drawn = write_figures(figures, out / "figures")
     except ImportError:
         return "; no figures: they need matplotlib (pip install 'boosted-attention[report]')"
     return f", {len(drawn)} figures" if drawn else ""

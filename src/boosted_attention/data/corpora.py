@@ -86,13 +86,12 @@ class CorpusConfig:
         return Corpus(name=self.corpus, files={"train": rest, **named}, tail=tail, field=self.field)
 
     def _by_name(self) -> Corpus:
-        root = self.data_root or os.environ.get("BOOSTED_ATTENTION_DATA")
-        folder = Path(root) / self.corpus if root else None
-        if folder is not None and folder.is_dir():
-            return self._from_path(str(folder))
+        root = corpora_folder(self.data_root)
+        if root is not None and (root / self.corpus).is_dir():
+            return self._from_path(str(root / self.corpus))
         known = ["stdlib", "text:PATH", *HUB]
-        if root and Path(root).is_dir():
-            known += sorted(p.name for p in Path(root).iterdir() if p.is_dir() and p.name not in HUB)
+        if root is not None and root.is_dir():
+            known += sorted(p.name for p in root.iterdir() if p.is_dir() and p.name not in HUB)
         require(
             self.corpus in HUB,
             f"corpus={self.corpus!r} is not one of {', '.join(known)}{nearest(self.corpus, known)}; "
@@ -192,6 +191,12 @@ class HubCorpus(Corpus):
 
     def source(self) -> dict[str, Any]:
         return {"hub": HUB[self.name], "name": self.name}
+
+
+def corpora_folder(data_root: str | None) -> Path | None:
+    """Return the folder of corpora by name: the given one, or BOOSTED_ATTENTION_DATA; None where neither is named."""
+    named = data_root or os.environ.get("BOOSTED_ATTENTION_DATA")
+    return Path(named) if named else None
 
 
 def forward(text: str, mark: int) -> int:

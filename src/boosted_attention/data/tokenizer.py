@@ -76,8 +76,11 @@ class Tokenizer:
             lengths[i] = 0 if i == self.end_of_text else len(token)  # one character is written per byte
         return lengths
 
-    def save(self, path: Path) -> None:
-        path.write_text(self.core.to_str(), encoding="utf-8")
+    def save(self, path: Path) -> str:
+        """Write the tokenizer's file, and return its ``sha256``."""
+        text = self.core.to_str().encode()
+        path.write_bytes(text)
+        return hashlib.sha256(text).hexdigest()
 
     @classmethod
     def load(cls, path: Path, kind: str = "file") -> Tokenizer:

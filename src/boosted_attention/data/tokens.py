@@ -30,9 +30,11 @@ from boosted_attention.data.reading import TextBlock
 from boosted_attention.data.tokenizer import TOKENIZERS, Tokenizer, build_tokenizer
 from boosted_attention.documentation import documented
 from boosted_attention.files import file_sha256
+from boosted_attention.records import from_json, to_json
 from boosted_attention.validation import InputError, require
 
 FORMAT = 1
+MANIFEST = "manifest.json"
 GROUP_CHARACTERS = 2**19  # encoded at once, at least
 GROUPS_AHEAD = 2  # encoded at the same time: while ids of one are copied, the other keeps the cores busy
 HASHED_ON_OPENING = 2**30  # bytes; larger files are checked by their size alone
@@ -60,21 +62,61 @@ class DataConfig(CorpusConfig):
             require(value is None or value > 0, f"{option}={value} must be positive")
 
 
+@dataclass(frozen=True, kw_only=True)
+class SplitSummary:
+    """What the manifest says of one split."""
+
+    tokens: int
+    bytes: int  # of the text
+    characters: int
+    documents: int
+    dtype: str  # of the numbers in the token file, as numpy writes it
+    sha256: str  # of the token file
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSummary:
+    """What the manifest says of the tokenizer."""
+
+    kind: str
+    sha256: str
+    vocab_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What is in a folder of token files; its fields are the keys of manifest.json."""
+
+    format: int
+    corpus: str
+    source: str  # sha256 of what is known of the source without reading it
+    tokenizer: TokenizerSummary
+    splits: dict[str, SplitSummary]
+
+    def write(self, folder: Path) -> None:
+        (folder / MANIFEST).write_text(json.dumps(to_json(self), indent=1, sort_keys=True) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read the manifest of a folder; ValueError if it is not whole."""
+        return from_json(cls, json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+
+
 @documented
 @dataclass(frozen=True, kw_only=True)
 class TokenData:
     """The token arrays of a corpus and the tokenizer that made them."""
 
     folder: Path  # Folder of the token files.
-    manifest: dict[str, Any]  # Content of manifest.json: the hash and size of each split, and the tokenizer.
+    manifest: Manifest  # Content of manifest.json: the hash and size of each split, and the tokenizer.
     tokenizer: Tokenizer  # Tokenizer that made the tokens.
     splits: dict[str, np.ndarray]  # Token ids (N,) of each split: train, validation and test.
 
     @property
     def fingerprint(self) -> str:
         """Hash of the content: the same text, tokenizer and subset have the same, wherever the files are."""
-        shas = {name: split["sha256"] for name, split in self.manifest["splits"].items()}
-        parts = [self.manifest["tokenizer"]["sha256"], shas, {name: len(split) for name, split in self.splits.items()}]
+        shas = {name: split.sha256 for name, split in self.manifest.splits.items()}
+        parts = [self.manifest.tokenizer.sha256, shas, {name: len(split) for name, split in self.splits.items()}]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -85,18 +127,21 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "boosted-attention"
 
 
-def prepare(config: DataConfig, vocab_size: int, report: Report = lambda what, fraction: None) -> TokenData:
+def prepare(
+    config: DataConfig, vocab_size: int, report: Report = lambda what, fraction: None, *, cache: Path | None = None
+) -> TokenData:
     """Return the tokens of a corpus, from the cache or made now.
 
     Args:
         config: the corpus and its tokenizer.
         vocab_size: tokens of a tokenizer that is trained; ignored for one that is read from a file.
         report: called with what is being done and the fraction that is done.
+        cache: folder for token files; BOOSTED_ATTENTION_CACHE, or one in the user's cache, by default.
     """
-    corpus = config.open()
+    corpus, cache = config.open(), cache or cache_folder()
     key = cache_key(corpus, config.tokenizer, vocab_size)
     slug = re.sub(r"[^\w.-]+", "-", config.corpus.removeprefix("text:")).strip("-.")[-40:] or "text"
-    folder = cache_folder() / "data" / f"{slug}-{key}"
+    folder = cache / "data" / f"{slug}-{key}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
@@ -109,7 +154,7 @@ def prepare(config: DataConfig, vocab_size: int, report: Report = lambda what, f
     except OSError as error:
         free = shutil.disk_usage(existing(folder)).free
         raise InputError(
-            f"token files cannot be kept in {cache_folder()}: {error.strerror or error} ({free} bytes free); "
+            f"token files cannot be kept in {cache}: {error.strerror or error} ({free} bytes free); "
             "BOOSTED_ATTENTION_CACHE names another folder"
         ) from None
 
@@ -136,16 +181,16 @@ def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Repo
     temporary.mkdir()
     try:
         tokenizer = build_tokenizer(kind, vocab_size, training_text(corpus, report))
-        tokenizer.save(temporary / "tokenizer.json")
+        sha256 = tokenizer.save(temporary / "tokenizer.json")
         splits = write_splits(corpus, tokenizer, temporary, report)
-        manifest = {
-            "format": FORMAT,
-            "corpus": corpus.name.partition(":")[0],
-            "source": hashlib.sha256(json.dumps(corpus.source(), sort_keys=True).encode()).hexdigest(),
-            "tokenizer": {"kind": tokenizer.kind, "sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size},
-            "splits": splits,
-        }
-        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        manifest = Manifest(
+            format=FORMAT,
+            corpus=corpus.name.partition(":")[0],
+            source=hashlib.sha256(json.dumps(corpus.source(), sort_keys=True).encode()).hexdigest(),
+            tokenizer=TokenizerSummary(kind=tokenizer.kind, sha256=sha256, vocab_size=tokenizer.vocab_size),
+            splits=splits,
+        )
+        manifest.write(temporary)
         temporary.rename(folder)
         return tokenizer
     finally:
@@ -183,21 +228,21 @@ class SplitFile:
         self.characters += len(block.text)
         self.documents += block.ends_document
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> SplitSummary:
         """Flush the file to the disk and return what the manifest says of it."""
         self.file.flush()
         os.fsync(self.file.fileno())
-        return {
-            "tokens": self.tokens,
-            "bytes": self.bytes,
-            "characters": self.characters,
-            "documents": self.documents,
-            "dtype": self.dtype.str,
-            "sha256": self.digest.hexdigest(),
-        }
+        return SplitSummary(
+            tokens=self.tokens,
+            bytes=self.bytes,
+            characters=self.characters,
+            documents=self.documents,
+            dtype=self.dtype.str,
+            sha256=self.digest.hexdigest(),
+        )
 
 
-def write_splits(corpus: Corpus, tokenizer: Tokenizer, folder: Path, report: Report) -> dict[str, dict[str, Any]]:
+def write_splits(corpus: Corpus, tokenizer: Tokenizer, folder: Path, report: Report) -> dict[str, SplitSummary]:
     """Write the token files of all splits, in one stream of blocks; return what the manifest says of them."""
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32).newbyteorder("<")
     sizes = {split: max(corpus.stored_bytes(split), 1) for split in SPLITS}
@@ -256,29 +301,29 @@ def grouped(blocks: Iterator[SplitBlock]) -> Iterator[list[SplitBlock]]:
 def whats_wrong(folder: Path) -> str | None:
     """Say why a folder of token files cannot be used; None if it can."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        for split, about in manifest["splits"].items():
+        manifest = Manifest.read(folder)
+        for split, about in manifest.splits.items():
             path = folder / f"{split}.bin"
-            if path.stat().st_size != about["tokens"] * np.dtype(about["dtype"]).itemsize:
+            if path.stat().st_size != about.tokens * np.dtype(about.dtype).itemsize:
                 return f"{path} has another size than its manifest says"
-            if path.stat().st_size <= HASHED_ON_OPENING and file_sha256(path) != about["sha256"]:
+            if path.stat().st_size <= HASHED_ON_OPENING and file_sha256(path) != about.sha256:
                 return f"{path} is damaged"
-        if Tokenizer.load(folder / "tokenizer.json").sha256 != manifest["tokenizer"]["sha256"]:
+        if Tokenizer.load(folder / "tokenizer.json").sha256 != manifest.tokenizer.sha256:
             return f"{folder / 'tokenizer.json'} is damaged"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError):
         return f"{folder} is not whole"
     return None
 
 
 def load(folder: Path, config: DataConfig, tokenizer: Tokenizer | None) -> TokenData:
     """Open the token files; a tokenizer that is at hand is not read again."""
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    tokenizer = tokenizer or Tokenizer.load(folder / "tokenizer.json", manifest["tokenizer"]["kind"])
+    manifest = Manifest.read(folder)
+    tokenizer = tokenizer or Tokenizer.load(folder / "tokenizer.json", manifest.tokenizer.kind)
     splits = {}
-    for split, about in manifest["splits"].items():
+    for split, about in manifest.splits.items():
         path = folder / f"{split}.bin"
-        empty = about["tokens"] == 0  # nothing can be mapped
-        splits[split] = np.zeros(0, about["dtype"]) if empty else np.memmap(path, dtype=about["dtype"], mode="r")
+        empty = about.tokens == 0  # nothing can be mapped
+        splits[split] = np.zeros(0, about.dtype) if empty else np.memmap(path, dtype=about.dtype, mode="r")
     if config.train_tokens is not None:
         wanted, have = config.train_tokens, len(splits["train"])
         require(wanted <= have, f"train_tokens={wanted}: the training split of {config.corpus} has {have} tokens")

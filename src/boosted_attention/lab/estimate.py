@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 
 from boosted_attention.data.tokens import DataConfig
 from boosted_attention.lab.experiments.language._decisions import assumed
-from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.presets import PAPERS_SEEDS, Preset
 from boosted_attention.lab.reproduce import all_trials
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import planned_steps
@@ -66,7 +66,7 @@ def estimate(names: Sequence[str], preset: Preset, tflops: float | None) -> Rich
         box=SIMPLE,
         padding=(0, 1, 0, 0),
         title=f"preset {preset.name} on {', '.join(preset.text.corpora)}: {len(trials)} trainings",
-        caption=ASSUMED if preset.text.tuned else None,
+        caption=ASSUMED if preset.text.tuned else more_seeds(preset),
     )
     headings = ["model", "trainings", "parameters", "steps", "tokens", "FLOPs", "one core here"]
     for heading in headings + ([f"{tflops:g} TFLOP/s"] if tflops else []):
@@ -98,6 +98,12 @@ def estimate(names: Sequence[str], preset: Preset, tflops: float | None) -> Rich
 
 
 ASSUMED = "assumed: no grid of rates grows, the pilot asks for the most seeds, and time goes with FLOPs"
+
+
+def more_seeds(preset: Preset) -> str | None:
+    """Say that the seeds are ours where all else is the paper's; two would decide nothing."""
+    here, papers = len(preset.text.seeds), len(PAPERS_SEEDS)
+    return f"{here} seeds are ours, the paper had {papers}" if preset.text.is_the_papers and here != papers else None
 
 
 def by_experiment(names: Sequence[str], preset: Preset) -> dict[str, list[Trial]]:

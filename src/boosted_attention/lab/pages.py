@@ -5,8 +5,10 @@
     <!-- /results -->
 
     7.8 [6.6, 9.1]<!--= quick rounds: M=2 - M=1 -->      a mean with its interval: folder, experiment, quantity
+    9.5<!--= paper's rounds: M=2 - M=1 -->               what the paper has for it: experiment, quantity
 
-``problems`` recomputes both from the records that ship, and names every number that has become another.
+``problems`` recomputes blocks and means from the records that ship, reads the paper's values from the claims of the
+experiment, and names every number that is another.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
+from boosted_attention.lab.experiments import EXPERIMENTS
 from boosted_attention.lab.judging.error_rates import error_rates
 from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
 from boosted_attention.lab.shipped import folders, shipped
@@ -24,11 +27,20 @@ from boosted_attention.statistics import Estimate
 from boosted_attention.validation import require
 
 BLOCKS: dict[str, Callable[[Path], str]] = {"results": shipped, "error rates": lambda results: error_rates()}
+PAPER = "paper's"  # in the place of a folder, and no folder's name: results of the preset "paper" may ship
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
 VALUE = r"[-+]?\d[\d.,]*(?: \[[-+\d., ]+\])?"
 REFERENCE = re.compile(rf"(?P<value>{VALUE})(?: ?[%a-z]*)?<!--= (?P<folder>\S+) (?P<experiment>\S+): (?P<name>.+?) -->")
 INTERVAL = re.compile(r"[-+]?\d[\d.]* \[[-+]?\d[\d.]*, [-+]?\d[\d.]*\]")
 EXEMPT = re.compile(r"<!-- without references -->.*?<!-- /without references -->|```.*?```", re.DOTALL)
+# Where a page states results, so that every decimal or percent number is one: README's section, and a whole page.
+STATING = {
+    "README.md": re.compile(r"^## What holds\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE),
+    "docs/results.md": re.compile(r".*", re.DOTALL),
+}
+DECIMAL = re.compile(r"[-+]?\d[\d,]*(?:\.\d+(?: ?%)?| ?%)")
+# Numbers that are no results: sizes of models, the level of intervals, the noise of the task.
+SETTINGS = re.compile(r"\b[\d.]+ M\b|\b95 %|\bsigma = [\d.]+(?: to [\d.]+)?")
 
 
 def block(name: str) -> re.Pattern[str]:
@@ -78,14 +90,32 @@ def problems(text: str, results: Path, what: str) -> list[str]:
         if match.start() not in referenced:
             line = text.count("\n", 0, match.start()) + 1
             found.append(f"{what}:{line}: {match[0]} is a result without a reference to its quantity")
+    for match in unreferenced(outside, what):
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(f"{what}:{line}: {match[0]} is a number without a reference to its quantity")
     return found
 
 
 def blanked(text: str) -> str:
     """Return a page with everything blank that is generated, code, or from before numbers had references."""
     for pattern in (EXEMPT, *map(block, BLOCKS)):
-        text = pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+        text = pattern.sub(blank, text)
     return text
+
+
+def blank(match: re.Match[str]) -> str:
+    """Return as many spaces and ends of lines as a match has."""
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def unreferenced(outside: str, what: str) -> Iterator[re.Match[str]]:
+    """Yield the decimal and percent numbers without a reference, where the page states results."""
+    for pattern in (REFERENCE, INTERVAL, SETTINGS):
+        outside = pattern.sub(blank, outside)
+    for page, part in STATING.items():
+        section = part.search(outside) if what.endswith(page) else None
+        if section is not None:
+            yield from DECIMAL.finditer(outside, *section.span())
 
 
 def differences(here: str, made: str) -> Iterator[tuple[int, str]]:
@@ -109,16 +139,27 @@ class Known:
 
     def wrong(self, value: str, folder: str, experiment: str, name: str) -> Iterator[str]:
         """Yield what is wrong with a referenced value."""
-        quantities = self.quantities(folder, experiment)
-        if name not in quantities:
-            yield f"{value} refers to {folder} {experiment}: {name}, which the results do not have"
-            return
-        e = quantities[name]
-        for written, number in zip(NUMBER.findall(value), (e.mean, e.low, e.high), strict=False):
-            decimals = len(written.partition(".")[2])
-            right = f"{number:.{decimals}f}"
-            if float(written.replace(",", "")) != float(right):
-                yield f"{written} is {right} by the results ({folder} {experiment}: {name})"
+        source = "claims" if folder == PAPER else "results"
+        right = self.numbers(folder, experiment, name)
+        written = NUMBER.findall(value)
+        if not right:
+            yield f"{value} refers to {folder} {experiment}: {name}, which the {source} do not have"
+        elif len(written) > len(right):
+            yield f"{value} has an interval, which the {source} do not have ({folder} {experiment}: {name})"
+        for here, number in zip(written, right, strict=False):
+            decimals = len(here.partition(".")[2])
+            there = f"{number:.{decimals}f}"
+            if float(here.replace(",", "")) != float(there):
+                yield f"{here} is {there} by the {source} ({folder} {experiment}: {name})"
+
+    def numbers(self, folder: str, experiment: str, name: str) -> tuple[float, ...]:
+        """Mean and ends of the interval, or the paper's one value; empty where there is no such quantity."""
+        if folder == PAPER:
+            claims = EXPERIMENTS[experiment].claims if experiment in EXPERIMENTS else ()
+            values = {str(c.quantity): c.quantity.paper for c in claims if c.quantity.paper is not None}
+            return (values[name],) if name in values else ()
+        e = self.quantities(folder, experiment).get(name)
+        return () if e is None else (e.mean, e.low, e.high)
 
     def quantities(self, folder: str, experiment: str) -> Mapping[str, Estimate]:
         """The quantities of one table, by name."""

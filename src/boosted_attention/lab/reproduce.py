@@ -102,6 +102,7 @@ def reproduce(
     settings: Settings | None = None,
     console: Console | None = None,
     executor: Executor | None = None,
+    publish: Callable[[Reproduction], None] = lambda found: None,
 ) -> Reproduction:
     """Finish the trials of experiments, then summarise everything that ``out`` holds for this preset.
 
@@ -113,6 +114,7 @@ def reproduce(
         settings: device, data and model that the trials use.
         console: where progress is shown.
         executor: where trials are done; this machine by default.
+        publish: shows what was found and writes further files, while the folder is still held.
     """
     require_folder(out, FILES, (FOLDER, "figures"))
     require_layout(out)
@@ -136,6 +138,7 @@ def reproduce(
         found.outcome.failures, found.outcome.remarks = outcome.failures, outcome.remarks
         found.incomplete = [n for n in names if not is_complete(experiment(n).trials, found.preset, found.outcome)]
         write(found, found.preset, out)
+        publish(found)
     return found
 
 
@@ -163,10 +166,10 @@ def prepare_texts(preset: Preset, earlier: Outcome, settings: Settings, console:
         tokens = prepare(data, base.model.vocab_size)
         require_enough(base, corpus, tokens)
         others = [
-            record["label"]
+            record.label
             for record in earlier.records.values()
-            if record["trial"]["config"].get("data", {}).get("corpus") == corpus
-            and data_of(record["result"]) not in (None, tokens.fingerprint)
+            if record.config.get("data", {}).get("corpus") == corpus
+            and data_of(record.result) not in (None, tokens.fingerprint)
         ]
         require(
             not others,
@@ -213,8 +216,12 @@ def write(found: Reproduction, preset: Preset, out: Path) -> None:
     trials = [trial for trial in all_trials(list(found.tables), preset) if trial.key in found.outcome.records]
     results = {t.key: {"trial": t.identity, "result": lasting(found.outcome.result(t))} for t in trials}
     write_json(out / "results.json", results)
-    about = ("label", "seconds", "versions", "commit")
-    write_json(out / "timings.json", {t.key: {k: found.outcome.records[t.key][k] for k in about} for t in trials})
+    records = {t.key: found.outcome.records[t.key] for t in trials}
+    timings = {
+        key: {"label": r.label, "seconds": r.seconds, "versions": r.versions, "commit": r.commit}
+        for key, r in records.items()
+    }
+    write_json(out / "timings.json", timings)
     text = [
         f"# Tables, preset {preset.name}\n",
         "Ours with the 95 % interval over seeds; one test set serves all models of a table.\n",

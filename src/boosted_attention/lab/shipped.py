@@ -19,8 +19,7 @@ from boosted_attention.lab.judging.table import Cell, Table, interval, render, w
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
 from boosted_attention.lab.trials.store import Outcome
-from boosted_attention.lab.work.language import LanguageResult
-from boosted_attention.records import from_json
+from boosted_attention.lab.work.language import LanguageResult, outcome_of
 from boosted_attention.statistics import Estimate
 from boosted_attention.validation import require
 
@@ -41,13 +40,13 @@ def folders(results: Path) -> dict[str, Path]:
 
 def shipped(results: Path) -> str:
     """All folders' facts and tables, as Markdown."""
-    return "\n".join(section(name, place) for name, place in folders(results).items())
+    return "\n".join(section(name, folder) for name, folder in folders(results).items())
 
 
-def section(name: str, place: Path) -> str:
+def section(name: str, folder: Path) -> str:
     """One folder's facts and tables, as Markdown."""
-    preset = stored_preset(place)
-    found = reread(preset, place)
+    preset = stored_preset(folder)
+    found = reread(preset, folder)
     lines = [f"### {name}\n", facts_markdown(found.ledger), *(f"- {line}" for line in counts(found.ledger)), ""]
     source = next((experiment for experiment in SOURCES if experiment in found.tables), None)
     if source is not None:
@@ -88,13 +87,13 @@ def finetuned(preset: Preset, table: Table) -> str:
 
 
 def one_training(outcome: Outcome) -> LanguageResult:
-    """One of the trainings; steps, tokens and data are those of all."""
-    records = (r for r in outcome.records.values() if r["trial"]["work"] == "language.train")
-    return from_json(LanguageResult, next(records)["result"])
+    """One of the trainings that did not diverge; steps, tokens and data are those of all."""
+    trained = (outcome_of(r.result) for r in outcome.records.values() if r.work == "language.train")
+    return next(one for one in trained if isinstance(one, LanguageResult))
 
 
 def torch_of(outcome: Outcome) -> str:
-    return next(iter(outcome.records.values()))["versions"]["torch"]
+    return next(iter(outcome.records.values())).versions["torch"]
 
 
 def known(table: Table, quantity: Quantity) -> Estimate | None:

@@ -266,7 +266,7 @@ def part_of(name: str) -> str:
 
 
 def layer_indices(chosen: str | Sequence[int], n: int, option: str) -> frozenset[int]:
-    """Return the layers that "all", "none", "last:k", "0,2" or indices mean in a model with n layers."""
+    """Return the layers that "all", "none", "last:k", "0,2" or indices mean in a model with n; -1 is the last."""
     if isinstance(chosen, str):
         if chosen in ("all", "none"):
             return frozenset(range(n if chosen == "all" else 0))
@@ -276,16 +276,16 @@ def layer_indices(chosen: str | Sequence[int], n: int, option: str) -> frozenset
             return frozenset(range(n - int(count), n))
         parts = chosen.split(",")
         require(
-            all(part.strip().isdigit() for part in parts),
+            all(part.strip().removeprefix("-").isdigit() for part in parts),
             f"{option}={chosen!r} must be 'all', 'none', 'last:k' or indices such as '0,2'"
             f"{nearest(chosen, ('all', 'none', f'last:{n}'))}",
         )
         chosen = [int(part) for part in parts]
     require(isinstance(chosen, Iterable), f"{option}={chosen!r} must be 'all', 'none', 'last:k' or indices")
     chosen = [i.item() if hasattr(i, "item") else i for i in chosen]  # type: ignore[attr-defined]  # numpy's numbers
-    wrong = [i for i in chosen if not (isinstance(i, int) and not isinstance(i, bool) and 0 <= i < n)]
-    require(not wrong, f"{option}={chosen}: indices go from 0 to {n - 1}, got {wrong}")
-    return frozenset(chosen)
+    wrong = [i for i in chosen if not (isinstance(i, int) and not isinstance(i, bool) and -n <= i < n)]
+    require(not wrong, f"{option}={chosen}: indices go from {-n} to {n - 1}, got {wrong}")
+    return frozenset(i % n for i in chosen)
 
 
 @lru_cache(maxsize=1024)

@@ -20,7 +20,9 @@ from boosted_attention.attention.cache import KVCache
 from boosted_attention.model.tokens import require_tokens
 from boosted_attention.validation import is_count, is_number, require
 
-COPY_PAYS = 8  # applications of a linear map that make up for copying its weight
+ONE_STREAM = 2  # rows up to which a linear map waits for its weight alone
+FEW_INPUTS = 256  # of a linear map that more rows too read faster by columns
+COPY_PAYS, COPY_PAYS_LATER = 8, 24  # applications that make up for copying weights: to as few rows, and to more
 
 
 class CachedModel(Protocol):
@@ -84,17 +86,17 @@ class Sampling:
         """Choose the next token of each row, (B, V) -> (B,)."""
         if self.temperature == 0:
             return logits.argmax(dim=-1)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        # Without the largest logit, division by a tiny temperature cannot overflow.
-        logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature
+        logits, index = logits.to(torch.promote_types(logits.dtype, torch.float32)), None
         if self.top_k is not None and self.top_k < logits.shape[-1]:
-            logits = logits.masked_fill(logits < logits.topk(self.top_k).values[:, -1:], -torch.inf)
+            logits, index = logits.topk(self.top_k, dim=-1)  # (B, K), the likeliest first
+        elif self.top_p is not None:
+            logits, index = logits.sort(dim=-1, descending=True)
+        # Without the largest logit, division by a tiny temperature cannot overflow.
+        p = ((logits - logits.amax(dim=-1, keepdim=True)) / self.temperature).softmax(dim=-1)
         if self.top_p is not None:
-            ordered, index = logits.sort(dim=-1, descending=True)
-            p = ordered.softmax(dim=-1)
-            beyond = p.cumsum(dim=-1) - p >= self.top_p  # the likeliest token always stays
-            logits = logits.scatter(1, index, ordered.masked_fill(beyond, -torch.inf))
-        return torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)[:, 0]
+            p = p.masked_fill(p.cumsum(dim=-1) - p >= self.top_p, 0.0)  # the likeliest token always stays
+        drawn = torch.multinomial(p, 1, generator=generator)  # of numbers that need not add up to 1
+        return (drawn if index is None else index.gather(1, drawn))[:, 0]
 
 
 def window_start(length: int, max_len: int) -> int:
@@ -103,36 +105,44 @@ def window_start(length: int, max_len: int) -> int:
     return 0 if length <= max_len else half * -(-(length - max_len) // half)
 
 
-def by_columns(weight: Tensor) -> Tensor:
+def by_columns(weight: Tensor, n_rows: int) -> Tensor:
     """Return the weight (out, in) of a linear map as it is read fastest when the map is applied to few rows.
 
     A CPU then waits for the weight to arrive from memory. Stored by columns it arrives in ``in`` streams of ``out``
-    numbers instead of ``out`` streams of ``in``: with 256 inputs that takes 0.6 of the time at 768 outputs, and 0.4 at
-    16,384. Copying it takes that of a few applications.
+    numbers instead of ``out`` streams of ``in``: with 256 inputs and one row that takes 0.6 of the time at 768 outputs,
+    and 0.4 at 16,384; with 4 to 16 rows 0.7 to 0.9, and from 512 inputs on no less than by rows.
+
+    Args:
+        weight: the weight.
+        n_rows: number of rows that the map is applied to.
     """
-    return weight.t().contiguous().t() if weight.shape[0] > weight.shape[1] else weight
+    n_out, n_in = weight.shape
+    faster = n_out > n_in and (n_rows <= ONE_STREAM or n_in <= FEW_INPUTS)
+    return weight.t().contiguous().t() if faster else weight
 
 
 @contextmanager
-def stored_for_few_rows(model: CachedModel, n_calls: int) -> Iterator[Tensor]:
+def stored_for_few_rows(model: CachedModel, n_calls: int, n_rows: int) -> Iterator[Tensor]:
     """Store the weights of a model's linear maps as ``by_columns`` says, where that pays, for the length of a block.
 
     Args:
         model: the model.
         n_calls: number of times that it is called inside.
+        n_rows: number of rows that it is called with.
 
     Yields:
         The vocabulary projection (V, D), a copy where it is the embedding too, which reads rows.
     """
-    if n_calls < COPY_PAYS or model.projection.device.type != "cpu":
+    pays = n_calls >= (COPY_PAYS if n_rows <= ONE_STREAM else COPY_PAYS_LATER)
+    if not pays or model.projection.device.type != "cpu":
         yield model.projection
         return
     weights = [m.weight for m in model.modules() if isinstance(m, nn.Linear)]
     before = [weight.data for weight in weights]
     try:
         for weight in weights:
-            weight.data = by_columns(weight.data)
-        yield by_columns(model.projection)
+            weight.data = by_columns(weight.data, n_rows)
+        yield by_columns(model.projection, n_rows)
     finally:
         for weight, data in zip(weights, before, strict=True):
             weight.data = data
@@ -185,22 +195,23 @@ def decode(
     generator, cache, cached_from, filled = sampling.generator(ids.device), None, -1, 0
     done = torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
     try:
-        with stored_for_few_rows(model, max_new_tokens) as projection:
+        with stored_for_few_rows(model, max_new_tokens, len(ids)) as projection:
             while length < most and not (stop is not None and bool(done.all())):
                 start = pads + window_start(length - pads, config.max_len)
                 if use_cache and start != cached_from:
                     needed = min(config.max_len, most - 1 - start)  # the last token is never read
                     cache, cached_from, filled = KVCache(max_len=needed), start, start
                 first = filled if use_cache else start
-                hidden = model.hidden(written[:, first:length], None if mask is None else mask[:, start:length], cache)
-                filled = length
-                token = sampling.choose(functional.linear(hidden[:, -1], projection), generator)  # (B,)
-                if stop is not None:
-                    token = torch.where(done, stop, token)
-                    done |= token == stop
-                written[:, length] = token
-                length += 1
-                yield token, written[:, :length]
+                seen = None if mask is None else mask[:, start:length]
+                with torch.inference_mode():  # what comes out of it may not take part in training: only its numbers do
+                    hidden = model.hidden(written[:, first:length], seen, cache)
+                    token = sampling.choose(functional.linear(hidden[:, -1], projection), generator)  # (B,)
+                    if stop is not None:
+                        token = torch.where(done, stop, token)
+                        done |= token == stop
+                    written[:, length] = token
+                filled, length = length, length + 1
+                yield written[:, length - 1], written[:, :length]
     finally:
         model.train(was_training)
 

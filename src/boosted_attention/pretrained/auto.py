@@ -17,6 +17,14 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from boosted_attention.pretrained.families import FAMILIES
+from boosted_attention.pretrained.named import (
+    active_corrections,
+    disable_corrections,
+    names_of,
+    print_trainable_parameters,
+    remove_correction,
+    set_corrections,
+)
 from boosted_attention.pretrained.stages import Stage, install
 
 PREFIX = "boosted-"
@@ -29,6 +37,21 @@ class BoostedModel:
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
         for stage in config.boosting:
             install(self, Stage.from_dict(stage))  # type: ignore[arg-type]
+
+    set_corrections = set_corrections
+    disable_corrections = disable_corrections
+    remove_correction = remove_correction
+    print_trainable_parameters = print_trainable_parameters
+
+    @property
+    def corrections(self) -> list[str]:
+        """Names of the corrections, in order."""
+        return names_of(self)  # type: ignore[arg-type]
+
+    @property
+    def active_corrections(self) -> list[str]:
+        """Names of the corrections that run."""
+        return active_corrections(self)  # type: ignore[arg-type]
 
 
 @cache

@@ -1,19 +1,25 @@
 """Keys and values of the corrections in a model's own cache.
 
-transformers makes a cache with one layer per decoder layer. A correction's keys and values go to layers behind those,
-of the same kind as the layer they correct, so that everything a cache does to its layers (crop, reorder, repeat,
+Corrections that share round 0's keys and values write nothing: ``SharedKV`` hands them what round 0 was given. For the
+others, transformers makes a cache with one layer per decoder layer. A correction's keys and values go to layers behind
+those, of the same kind as the layer they correct, so that everything a cache does to its layers (crop, reorder, repeat,
 reset) happens to them too. Causality makes what a round writes at a past position final, so cached decoding is exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
+from torch import Tensor
 from transformers import cache_utils
 from transformers.cache_utils import Cache
 
 from boosted_attention.validation import InputError
+
+CACHE_ARGUMENTS = ("past_key_values", "layer_past", "past_key_value")
 
 # How to make another layer of the same kind.
 CACHE_LAYERS: dict[type, Callable[[Any], Any]] = {
@@ -26,6 +32,58 @@ CACHE_LAYERS: dict[type, Callable[[Any], Any]] = {
         max_cache_len=layer.max_cache_len, sliding_window=layer.max_cache_len
     ),  # it keeps the smaller of the two
 }
+
+
+class SharedKV(Cache):
+    """A model's cache while one layer runs its rounds: round 0 writes to it, and corrections read what round 0 got.
+
+    Args:
+        cache: the model's own cache; None where it has none.
+        layer_idx: the layer whose keys and values are shared; those of others pass through.
+    """
+
+    def __init__(self, cache: Cache | None, layer_idx: int):
+        self.cache, self.layer_idx = cache, layer_idx
+        self.layers = [] if cache is None else cache.layers
+        self.held: tuple[Tensor, Tensor] | None = None  # (B, H_kv, S, dh) each, once round 0 has run
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+        if layer_idx == self.layer_idx and self.held is not None:
+            return self.held
+        held = (key_states, value_states)
+        if self.cache is not None:
+            held = self.cache.update(key_states, value_states, layer_idx, *args, **kwargs)
+        if layer_idx == self.layer_idx:
+            self.held = held
+        return held
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["cache"], name)
+
+
+def with_cache(
+    new: Cache, old: Cache | None, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with ``new`` in the place of its cache.
+
+    Args:
+        new: the cache to pass.
+        old: the cache that was passed; None if there was none.
+        name: what the called module calls its cache.
+        args: arguments by place.
+        kwargs: arguments by name.
+    """
+    if old is None:
+        return args, {**kwargs, name: new}
+    changed = {key: new if value is old else value for key, value in kwargs.items()}
+    return tuple(new if value is old else value for value in args), changed
+
+
+@lru_cache(maxsize=256)
+def cache_argument(kind: type) -> str:
+    """Return what the forward pass of a class of attention modules calls its cache."""
+    names = inspect.signature(kind.forward).parameters
+    return next((name for name in CACHE_ARGUMENTS if name in names), CACHE_ARGUMENTS[0])
 
 
 def extend(cache: Cache, corrected: int, slot: int, n_new: int) -> None:

@@ -9,71 +9,102 @@ that the first optimizer step moves the values and the second everything else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
 
-from boosted_attention.attention.gates import GATES
-from boosted_attention.attention.options import HEADWISE_GATES
 from boosted_attention.model.config import layer_indices
 from boosted_attention.pretrained.auto import become_boosted, become_original
-from boosted_attention.pretrained.layer import CorrectedAttention, corrected_layers
-from boosted_attention.pretrained.places import find_attention
-from boosted_attention.pretrained.stages import Stage, freeze, install, n_rounds_of
+from boosted_attention.pretrained.families import find_projections, widths
+from boosted_attention.pretrained.layer import CorrectedAttention, become_uncorrected, corrected_layers
+from boosted_attention.pretrained.named import names_of
+from boosted_attention.pretrained.places import attention_modules, find_attention
+from boosted_attention.pretrained.stages import (
+    CORRECTION_GATES,
+    KV_SOURCES,
+    LIGHT_GATES,
+    Stage,
+    freeze,
+    install,
+    n_rounds_of,
+)
 from boosted_attention.validation import is_count, require, require_choice
 
 CORRECTION_INITS = ("copy", "random")
 BOOST_TRAINS = ("correction", "all")
+QUANTISERS = ("torchao", "bitsandbytes")
 
 
 def boost(
     model: PreTrainedModel,
     *,
-    n_rounds: int = 2,
-    gate: str = "vector",
+    n_rounds: int | None = None,
+    gate: str | None = None,
     layers: str | Sequence[int] = "all",
+    kv: str = "own",
+    rank: int | None = None,
     init: str = "copy",
     train: str = "correction",
+    name: str | None = None,
 ) -> PreTrainedModel:
     """Give a pretrained decoder correction rounds, in place, with no effect at the start. Returns the model.
 
         model = boost(AutoModelForCausalLM.from_pretrained("HuggingFaceTB/SmolLM2-135M"))
 
+    In a boosted layer the model's own attention is round 0, and copies of it are the corrections:
+
+        F_0 = attention(x);   r_m = x - F_{m-1};   c_m = attention_m(r_m);   F_m = F_{m-1} + g_m * c_m
+
+    x (B, T, hidden_size) is what the model feeds its attention, F (B, T, hidden_size) what it takes from it.
+    Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1, https://arxiv.org/abs/2604.03190
+
     Args:
         model: a causal language model of transformers whose layers have one attention module each.
-        n_rounds: rounds per boosted layer, the model's own attention among them. On a boosted model a larger number
-            adds rounds; what is there stays.
-        gate: "vector" (the paper's), "scalar", "mlp" or "none".
-        layers: "all", "last:k", or indices, such as ``most_important(importance(model, rows), k)`` of the analysis.
-        init: where a correction's queries and keys start: "copy" (round 0's) or "random".
+        n_rounds: rounds per boosted layer, the model's own attention among them; 2 by default. On a boosted model a
+            larger number adds rounds; what is there stays.
+        gate: "vector" (the paper's, and the default of full corrections), "scalar" (the default of light ones), "mlp",
+            "none"; with light corrections also "tanh", which starts at zero, and "headwise", one number per head.
+        layers: "all", "last:k", or indices, negative ones from the end, such as
+            ``most_important(importance(model, rows), k)`` of the analysis.
+        kv: "own" keys and values of each correction, or round 0's, "shared", which need no further cache.
+        rank: rank of the changes that corrections make to the model's own projections, which are read and not copied;
+            None for full corrections, with matrices of their own.
+        init: where a full correction's queries and keys start: "copy" (round 0's) or "random".
         train: "correction" freezes everything but the new rounds and their gates; "all" trains the whole model.
+        name: name of this correction, by which it can be switched, removed and saved. With a name, a model that is
+            boosted already gets one more round by default.
     """
-    require_boostable(model)
-    require(is_count(n_rounds) and n_rounds >= 2, f"n_rounds={n_rounds!r} must be an integer of at least 2")
-    require_choice("gate", gate, [name for name in GATES if name not in HEADWISE_GATES])
+    require_boostable(model, rank)
     require(
-        gate != "tanh",
-        "gate='tanh' starts at zero, and so do the values of a pretrained model's correction: the two would stall; use "
-        "'vector', 'scalar', 'mlp' or 'none'",
+        n_rounds is None or (is_count(n_rounds) and n_rounds >= 2),
+        f"n_rounds={n_rounds!r} must be an integer of at least 2",
+    )
+    require_choice("kv", kv, KV_SOURCES)
+    is_light = kv == "shared" or rank is not None
+    gate = gate or ("scalar" if is_light else "vector")
+    require_choice("gate", gate, CORRECTION_GATES)
+    require(
+        is_light or gate not in LIGHT_GATES,
+        f"gate={gate!r} is for light corrections (kv='shared' or rank=...); use 'vector', 'scalar', 'mlp' or 'none'",
     )
     require_choice("init", init, CORRECTION_INITS)
+    require(init == "copy" or not is_light, f"init={init!r}: light corrections start as the model's own projections")
     require_choice("train", train, BOOST_TRAINS)
     places = find_attention(model)
+    if is_light:
+        require_light(model, rank)
     chosen = sorted(layer_indices(layers, len(places), "layers"))
     require(bool(chosen), f"layers={layers!r} chooses no layer")
-    have = {n_rounds_of(getattr(*places[i])) for i in chosen}
-    require(
-        len(have) == 1,
-        f"layers={layers!r} have different numbers of rounds, {sorted(have)}; boost those with equal numbers together",
+    stage = Stage(
+        layers=tuple(chosen),
+        n_new=1 if n_rounds is None and name is not None else rounds_to_add(model, chosen, n_rounds or 2),
+        gate=gate,
+        kv=kv,
+        rank=rank,
+        name=unused_name(model, name),
     )
-    (before,) = have
-    require(
-        before < n_rounds,
-        f"the model is boosted already: these layers have {before} rounds; n_rounds={before + 1} adds one, "
-        "unboost(model) gives the original back",
-    )
-    stage = Stage(layers=tuple(chosen), n_new=n_rounds - before, gate=gate)
     if not corrected_layers(model):
         model._frozen_before = frozenset(  # type: ignore[assignment]
             name for name, p in model.named_parameters() if not p.requires_grad
@@ -84,8 +115,8 @@ def boost(
     return model
 
 
-def require_boostable(model: Any) -> None:
-    """Raise InputError unless ``boost`` can take the model."""
+def require_boostable(model: Any, rank: int | None = None) -> None:
+    """Raise InputError unless ``boost`` can take the model, with corrections of this rank."""
     name = type(model).__name__
     require(
         isinstance(model, PreTrainedModel),
@@ -105,9 +136,59 @@ def require_boostable(model: Any) -> None:
         f"{name} has adapters (LoRA): what they add would not be zero at the start; merge or unload them first",
     )
     require(model.can_generate(), f"{name} is not a causal language model; boost takes decoders that generate")
+    if is_quantised(model):
+        method = quantiser(model)
+        require(
+            method in QUANTISERS,
+            f"{name} is quantised by {method}; boost takes quantised models of {' and '.join(QUANTISERS)}, or load it "
+            "in a floating dtype",
+        )
+        require(
+            rank is not None,
+            f"{name} is quantised: its projections can be read, not copied; give corrections a rank, such as rank=16",
+        )
+
+
+def rounds_to_add(model: PreTrainedModel, layers: Sequence[int], n_rounds: int) -> int:
+    """Return how many rounds these layers lack; they must all have as many now."""
+    modules = attention_modules(model)
+    have = {n_rounds_of(modules[i]) for i in layers}
     require(
-        not is_quantised(model),
-        f"{name} is quantised: its attention modules cannot be copied and zeroed; load it in a floating dtype",
+        len(have) == 1,
+        f"layers={list(layers)} have different numbers of rounds, {sorted(have)}; boost those with equal numbers "
+        "together, or give the correction a name",
+    )
+    (before,) = have
+    require(
+        before < n_rounds,
+        f"the model is boosted already: these layers have {before} rounds; n_rounds={before + 1} adds one, "
+        "unboost(model) gives the original back",
+    )
+    return n_rounds - before
+
+
+def unused_name(model: PreTrainedModel, name: str | None) -> str:
+    """Return a correction's name, which no other of the model may have."""
+    taken = names_of(model)
+    if name is None:
+        return next(one for i in count(1) if (one := "default" if i == 1 else f"default-{i}") not in taken)
+    require(isinstance(name, str) and bool(name), f"name={name!r} must be a word")
+    require(name not in taken, f"name={name!r} is taken: the model has corrections {', '.join(map(repr, taken))}")
+    return name
+
+
+def require_light(model: PreTrainedModel, rank: int | None) -> None:
+    """Raise InputError unless light corrections of this rank can read the projections of the model's attention."""
+    found = [projections for module in attention_modules(model) if (projections := find_projections(module))]
+    require(
+        all(projections.inputs for projections in found),
+        f"{type(model).__name__}: kv='shared' and rank=... need an attention whose queries and keys are known "
+        "projections; use full corrections",
+    )
+    narrowest = min(min(widths(linear)) for projections in found for linear in projections.linears)
+    require(
+        rank is None or (is_count(rank) and rank <= narrowest),
+        f"rank={rank!r} must be an integer from 1 to {narrowest}",
     )
 
 
@@ -123,6 +204,12 @@ def is_quantised(model: PreTrainedModel) -> bool:
     return by_transformers or packed or not all(p.is_floating_point() for p in model.parameters())
 
 
+def quantiser(model: PreTrainedModel) -> str:
+    """Return the name of what quantised a model, as transformers knows it."""
+    method = getattr(getattr(model.config, "quantization_config", None), "quant_method", "an unknown method")
+    return str(getattr(method, "value", method))
+
+
 def unboost(model: PreTrainedModel) -> PreTrainedModel:
     """Give the original model back, in place: its own attention modules, its class and config, what was trainable.
 
@@ -133,7 +220,7 @@ def unboost(model: PreTrainedModel) -> PreTrainedModel:
     for layer, name in find_attention(model):
         attention = getattr(layer, name)
         if isinstance(attention, CorrectedAttention):
-            setattr(layer, name, attention.original)
+            become_uncorrected(attention)
     become_original(model)
     freeze(model, None)
     frozen = vars(model).pop("_frozen_before", ())

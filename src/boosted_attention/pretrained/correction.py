@@ -9,44 +9,37 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from boosted_attention.attention.gates import GATES
 from boosted_attention.files import write_json
 from boosted_attention.pretrained.auto import become_boosted
 from boosted_attention.pretrained.conversion import has_adapters, unboost
 from boosted_attention.pretrained.layer import corrected_layers
-from boosted_attention.pretrained.places import find_attention
+from boosted_attention.pretrained.named import names_of, remove_correction, require_names, rounds_of, stages_of
+from boosted_attention.pretrained.places import attention_modules, find_attention
 from boosted_attention.pretrained.stages import Stage, freeze, install
-from boosted_attention.validation import InputError, is_count, require
+from boosted_attention.validation import InputError, require
 
 WEIGHTS, SETTINGS = "correction.safetensors", "correction.json"
 
 
 def is_correction(name: str) -> bool:
     """Say whether a parameter belongs to a correction round or its gate, by its name."""
-    parts = name.split(".")
-    if "gates" in parts:
-        return True
-    return "rounds" in parts and parts[parts.index("rounds") + 1] != "0"
-
-
-def base_name(name: str) -> str:
-    """Return what a parameter of the base is called in the original model."""
-    return name.replace(".rounds.0.", ".")
+    return not {"rounds", "gates"}.isdisjoint(name.split("."))
 
 
 def base_hash(model: PreTrainedModel) -> str:
     """Hash the values of the base's weights, boosted or not, in whatever precision; tied ones count once."""
     digest = hashlib.sha256()
-    base = {base_name(name): p for name, p in model.named_parameters() if not is_correction(name)}
+    base = {name: p for name, p in model.named_parameters() if not is_correction(name)}
     for name in sorted(base):
         p = base[name].detach().cpu()
         digest.update(f"{name} {tuple(p.shape)}\n".encode())
@@ -54,15 +47,31 @@ def base_hash(model: PreTrainedModel) -> str:
     return digest.hexdigest()
 
 
-def save_correction(model: PreTrainedModel, folder: str | Path) -> Path:
+def correction_tensors(model: PreTrainedModel, names: Sequence[str]) -> dict[str, nn.Parameter]:
+    """Return the parameters of some corrections, by the names they would have if the model had no others."""
+    paths = {id(module): path for path, module in corrected_layers(model).items()}
+    modules, found = attention_modules(model), {}
+    for i, rounds in rounds_of(model, names).items():
+        attention: Any = modules[i]
+        for new, m in enumerate(rounds, start=1):
+            parts = {f"rounds.{new}": attention.rounds[str(m)], f"gates.{new - 1}": attention.gates[m - 1]}
+            for part, module in parts.items():
+                found |= {f"{paths[id(attention)]}.{part}.{name}": p for name, p in module.named_parameters()}
+    return found
+
+
+def save_correction(model: PreTrainedModel, folder: str | Path, name: str | None = None) -> Path:
     """Write the correction rounds and gates of a boosted model, without the model itself.
 
     Args:
         model: a boosted model whose base is frozen.
         folder: where to write; it is made if it does not exist, and returned.
+        name: name of the correction to write; all of them by default.
     """
     require(bool(corrected_layers(model)), f"{type(model).__name__} is not boosted: there is no correction to save")
     require(not has_adapters(model), "the model has adapters (LoRA); merge or unload them before saving its correction")
+    names = names_of(model) if name is None else [name]
+    require_names(model, names)
     trained = [name for name, p in model.named_parameters() if p.requires_grad and not is_correction(name)]
     require(
         not trained,
@@ -71,10 +80,10 @@ def save_correction(model: PreTrainedModel, folder: str | Path) -> Path:
     )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    held = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters() if is_correction(name)}
+    held = {name: p.detach().cpu().contiguous() for name, p in correction_tensors(model, names).items()}
     save_file(held, folder / WEIGHTS, metadata={"format": "pt"})
     settings = {
-        "boosting": model.config.boosting,
+        "boosting": [stage.to_dict() for stage in stages_of(model) if stage.name in names],
         "base": {"name": model.config.name_or_path, "sha256": base_hash(model)},
         "parameters": sum(p.numel() for p in held.values()),
     }
@@ -83,33 +92,36 @@ def save_correction(model: PreTrainedModel, folder: str | Path) -> Path:
 
 
 def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
-    """Boost a base model with a saved correction, in place, and return it.
+    """Give a model a saved correction, in place, behind those it has, and return it.
 
     Args:
-        model: the model that the correction was trained with, not boosted; any other is refused.
+        model: the model that the correction was trained with, boosted or not; any other is refused.
         folder: what ``save_correction`` wrote.
     """
     folder = Path(folder)
-    require(not corrected_layers(model), "the model is boosted already; unboost(model) first")
-    settings = read_settings(folder, len(find_attention(model)))
-    theirs, ours = settings["base"]["sha256"], base_hash(model)
+    stages, base = read_settings(folder, len(find_attention(model)))
+    taken = {stage.name for stage in stages} & set(names_of(model))
+    require(not taken, f"{folder}: the model has a correction called {sorted(taken)[:1]} already; remove it first")
+    ours = base_hash(model)
     require(
-        theirs == ours,
-        f"{folder} corrects another model ({settings['base']['name'] or 'unnamed'}, weights {theirs[:12]}) than this "
-        f"one (weights {ours[:12]}); load it onto the base it was trained with",
+        base["sha256"] == ours,
+        f"{folder} corrects another model ({base['name'] or 'unnamed'}, weights {base['sha256'][:12]}) than this one "
+        f"(weights {ours[:12]}); load it onto the base it was trained with",
     )
     held = read_weights(folder)
     before = {name: p.requires_grad for name, p in model.named_parameters()}
-    added = []
-    for values in settings["boosting"]:
-        stage = Stage.from_dict(values)
-        added = install(model, stage)
+    was_boosted, added = bool(corrected_layers(model)), []
+    for stage in stages:
+        added += install(model, stage)
         become_boosted(model, stage)
-    wanted = {name: p for name, p in model.named_parameters() if is_correction(name)}
+    wanted = correction_tensors(model, [stage.name for stage in stages])
     shapes = ({name: tuple(t.shape) for name, t in group.items()}.items() for group in (wanted, held))
     differing = sorted(name for name, _ in next(shapes) ^ next(shapes))
     if differing:
-        unboost(model)
+        for stage in stages if was_boosted else ():
+            remove_correction(model, stage.name)
+        if not was_boosted:
+            unboost(model)
         for name, p in model.named_parameters():
             p.requires_grad_(before[name])
         raise InputError(f"{folder}/{WEIGHTS} does not fit its {SETTINGS}: {differing[0]}")
@@ -120,25 +132,19 @@ def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedMod
     return model
 
 
-def read_settings(folder: Path, n_layers: int) -> dict[str, Any]:
+def read_settings(folder: Path, n_layers: int) -> tuple[list[Stage], dict[str, str]]:
+    """Return the stages of a saved correction, and name and hash of the base."""
     path = folder / SETTINGS
     require(path.is_file(), f"{folder} holds no correction: it has no {SETTINGS}")
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-        assert settings["base"]["sha256"]
+        base = {"name": str(settings["base"]["name"]), "sha256": str(settings["base"]["sha256"])}
         stages = [Stage.from_dict(stage) for stage in settings["boosting"]]
-        whole = all(
-            stage.gate in GATES and is_count(stage.n_new) and all(is_index(i, n_layers) for i in stage.layers)
-            for stage in stages
-        )
-    except (OSError, ValueError, KeyError, TypeError, AssertionError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{path} is damaged") from None
-    require(bool(stages) and whole, f"{path} is damaged, or corrects a model with other layers than these {n_layers}")
-    return settings
-
-
-def is_index(i: Any, n: int) -> bool:
-    return isinstance(i, int) and not isinstance(i, bool) and 0 <= i < n
+    whole = bool(stages) and all(stage.is_sound(n_layers) for stage in stages)
+    require(whole, f"{path} is damaged, or corrects a model with other layers than these {n_layers}")
+    return stages, base
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

@@ -33,12 +33,14 @@ class ValueProjection:
     Args:
         divide: takes the attention module and a weight or bias of the projection, and returns views of the parts for
             queries, keys and values that can be written to; of the values alone where the projection is theirs.
-        fits: says whether a module's projection of this name really is stored this way; other models have fused
-            projections of the same names.
+        fits: says whether a module's projection of this name, which takes and gives so many numbers, really is stored
+            this way; other models have fused projections of the same names.
+        fused: whether it makes queries and keys too.
     """
 
     divide: Callable[[nn.Module, Tensor], Sequence[Tensor]]
-    fits: Callable[[nn.Module, Tensor], bool]
+    fits: Callable[[nn.Module, int, int], bool]
+    fused: bool = True
 
 
 def separate(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
@@ -57,31 +59,63 @@ def fused_heads(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
     return t.unflatten(0, (-1, 3, size)).unbind(1)  # each (H, dh, D)
 
 
-def is_fused_blocks(module: nn.Module, weight: Tensor) -> bool:
-    return isinstance(module.c_attn, Conv1D) and weight.shape[1] == 3 * weight.shape[0]
+def is_fused_blocks(module: nn.Module, d_in: int, d_out: int) -> bool:
+    return isinstance(module.c_attn, Conv1D) and d_out == 3 * d_in
 
 
-def is_fused_heads(module: nn.Module, weight: Tensor) -> bool:
+def is_fused_heads(module: nn.Module, d_in: int, d_out: int) -> bool:
     size: Any = getattr(module, "head_size", 0)
-    return bool(size) and weight.shape[0] == 3 * weight.shape[1] and weight.shape[1] % size == 0
+    return bool(size) and d_out == 3 * d_in and d_in % size == 0
 
 
 # By the name of the attribute.
 VALUE_PROJECTIONS = {
-    "v_proj": ValueProjection(separate, lambda module, weight: True),
+    "v_proj": ValueProjection(separate, lambda module, d_in, d_out: True, fused=False),
     "c_attn": ValueProjection(fused_blocks, is_fused_blocks),
     "query_key_value": ValueProjection(fused_heads, is_fused_heads),
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Projections:
     """The projections of one attention module."""
 
     linears: list[nn.Module]  # all of them
     output: nn.Module
-    values: list[Tensor]  # weight and bias of the values, as views that can be written to
-    packed: Mapping[str, Callable[[Tensor], Sequence[Tensor]]]  # how a weight that is not of the values alone divides
+    output_name: str
+    inputs: Mapping[str, Mapping[str, Tensor | None]]
+    """Each input projection by name: where queries, keys and values ("q", "k", "v") stand in what it gives, None for
+    all of it. Empty where queries or keys are made in a way that is not known."""
+    value_name: str  # of the projection that makes the values, and possibly more
+    divide: Callable[[Tensor], Sequence[Tensor]]  # how its weight and its bias divide, values last
+    value_linear: nn.Module
+
+    @property
+    def values(self) -> list[Tensor]:
+        """Weight and bias of the values, as views that can be written to."""
+        return [self.divide(t)[-1] for t in parameters_of(self.value_linear)]
+
+    @property
+    def packed(self) -> Mapping[str, Callable[[Tensor], Sequence[Tensor]]]:
+        """How a weight that is not of the values alone divides, by name."""
+        return {f"{self.value_name}.weight": self.divide} if len(self.inputs) == 1 else {}
+
+
+def widths(linear: Any) -> tuple[int, int]:
+    """Return how many numbers a linear layer takes and gives, however its weight is stored."""
+    if isinstance(linear, Conv1D):
+        return linear.nx, linear.nf
+    return linear.in_features, linear.out_features
+
+
+def matrix_of(linear: Any, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return weight (d_out, d_in) and bias of a linear layer, of all it gives or of some rows."""
+    weight = linear.weight.T if isinstance(linear, Conv1D) else linear.weight
+    bias = getattr(linear, "bias", None)
+    if rows is None:
+        return weight, bias
+    where = rows.to(weight.device)
+    return weight[where], None if bias is None else bias[where]
 
 
 def parameters_of(linear: nn.Module) -> list[Tensor]:
@@ -92,16 +126,29 @@ def parameters_of(linear: nn.Module) -> list[Tensor]:
 def find_projections(module: nn.Module) -> Projections | None:
     """Return the projections of an attention module; None if it is not of a known form."""
     name = next((name for name in VALUE_PROJECTIONS if hasattr(module, name)), None)
-    output = next((getattr(module, name) for name in OUTPUT_PROJECTIONS if hasattr(module, name)), None)
-    if name is None or output is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
+    output_name = next((name for name in OUTPUT_PROJECTIONS if hasattr(module, name)), None)
+    if name is None or output_name is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
         return None
-    weight = getattr(getattr(module, name), "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2 or not VALUE_PROJECTIONS[name].fits(module, weight):
+    linear, known = getattr(module, name), VALUE_PROJECTIONS[name]
+    if getattr(getattr(linear, "weight", None), "ndim", 0) != 2 or not known.fits(module, *widths(linear)):
         return None
     linears = [m for m in module.modules() if getattr(m, "weight", None) is not None and m.weight.ndim == 2]
-    divide = partial(VALUE_PROJECTIONS[name].divide, module)
-    values = [divide(t)[-1] for t in parameters_of(getattr(module, name))]
-    return Projections(linears, output, values, {f"{name}.weight": divide} if len(divide(weight)) > 1 else {})
+    divide = partial(known.divide, module)
+    inputs: dict[str, dict[str, Tensor | None]] = {}
+    if known.fused:
+        numbers = torch.arange(widths(linear)[1], device="cpu")
+        inputs = {name: {part: rows.flatten() for part, rows in zip("qkv", divide(numbers), strict=True)}}
+    elif all(hasattr(module, f"{part}_proj") for part in "qk"):
+        inputs = {f"{part}_proj": {part: None} for part in "qkv"}
+    return Projections(
+        linears=linears,
+        output=getattr(module, output_name),
+        output_name=output_name,
+        inputs=inputs,
+        value_name=name,
+        value_linear=linear,
+        divide=divide,
+    )
 
 
 @torch.no_grad()

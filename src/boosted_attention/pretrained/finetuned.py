@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from boosted_attention.attention.masks import document_positions
 from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
 from boosted_attention.model.protocols import ModelConfig
 from boosted_attention.pretrained.families import find_projections
-from boosted_attention.pretrained.layer import CorrectedAttention
+from boosted_attention.pretrained.light import Follower
 from boosted_attention.pretrained.places import decoder_layers
 from boosted_attention.validation import require, require_choice
 
@@ -40,15 +43,21 @@ class FinetunedModel(nn.Module):
         return decoder_layers(self.model)
 
     def packed_matrices(self) -> dict[str, Callable[[Tensor], Sequence[Tensor]]]:
-        """Return how weights that hold the projections of queries, keys and values divide; adapters are undivided."""
-        modules = {name: m for name, m in self.named_modules() if not isinstance(m, CorrectedAttention)}
-        found = {name: find_projections(m) for name, m in modules.items()}
-        return {
-            f"{name}.{weight}": divide
-            for name, projections in found.items()
-            if projections is not None
-            for weight, divide in projections.packed.items()
-        }
+        """Return how weights that hold the projections of queries, keys and values divide.
+
+        The second matrix of an adapter divides as the weight it is added to; the first, which reads the input for all
+        three, is one matrix.
+        """
+        found: dict[str, Callable[[Tensor], Sequence[Tensor]]] = {}
+        for place, module in self.named_modules():
+            projections = None if isinstance(module, Follower) else find_projections(without_adapters(module))
+            for weight, divide in ({} if projections is None else projections.packed).items():
+                found[f"{place}.{weight}"] = divide
+                linear: Any = getattr(module, weight.removesuffix(".weight"))
+                for adapter in getattr(linear, "lora_B", ()):
+                    name = f"{place}.{weight.removesuffix('weight')}lora_B.{adapter}.weight"
+                    found[name] = partial(divided_adapter, divide, linear.base_layer)
+        return found
 
     def forward(self, ids: Tensor, documents: Tensor | None = None) -> Tensor:
         return self.model(ids, use_cache=False, **self._apart(documents)).logits
@@ -151,6 +160,26 @@ class FinetunedModel(nn.Module):
             streamer=None if stream is None else Streamer(stream),
             **{"do_sample": False, **given},
         )
+
+
+def without_adapters(module: nn.Module) -> nn.Module:
+    """Return a module with the layers that adapters stand in front of in their old places; its weights are the same."""
+    if not any(hasattr(child, "base_layer") for child in module.children()):
+        return module
+    bare = copy.copy(module)
+    bare._modules = {name: getattr(child, "base_layer", child) for name, child in module.named_children()}
+    return bare
+
+
+def divided_adapter(divide: Callable[[Tensor], Sequence[Tensor]], base: nn.Module, t: Tensor) -> Sequence[Tensor]:
+    """Divide the second matrix of an adapter (outputs, rank) as the weight it is added to.
+
+    Args:
+        divide: divides the weight.
+        base: the layer with the weight; Conv1D stores its outputs as columns.
+        t: tensor of the adapter's shape.
+    """
+    return divide(t.T if isinstance(base, Conv1D) else t)
 
 
 class Streamer:

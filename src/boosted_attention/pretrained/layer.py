@@ -1,13 +1,18 @@
-"""A pretrained model's own attention as round 0, and copies of it as corrections: the one boosting loop, output space.
+"""A pretrained model's own attention as round 0, with corrections behind it: the one boosting loop, output space.
 
-    F_0 = attention(x);   r_m = x - F_{m-1};   c_m = attention_m(r_m);   F_m = F_{m-1} + g_m * c_m
+    F_0 = attention(x);   r_m = x - F_{m-1};   c_m = correction_m(r_m);   F_m = F_{m-1} + g_m * c_m
 
 x is what the model feeds its attention (after its norm), F what the attention returns (after its output projection).
+
+The attention module stays where it is and becomes a subclass of its own class, so that its weights keep their names and
+the model's code finds everything it reads of its attention.
 """
 
 from __future__ import annotations
 
-from functools import partial
+import copy
+from collections.abc import Sequence
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,47 +23,50 @@ from transformers.cache_utils import Cache
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.residuals import ErrorResidual
 from boosted_attention.attention.trace import Traced
-from boosted_attention.pretrained.caching import extend
+from boosted_attention.pretrained.caching import SharedKV, cache_argument, extend, with_cache
+from boosted_attention.validation import require
+
+OURS = ("rounds", "gates", "residuals", "outputs", "trace", "disabled", "n_rounds")  # what a corrected module has more
 
 
 class CorrectedAttention(Traced):
-    """Takes the place of an attention module: same arguments, same results, with corrections in between.
+    """An attention module of transformers with corrections: same arguments, same results.
 
-    Weights: ``rounds.0.*`` the original's, ``rounds.{m}.*`` the corrections', ``gates.{m-1}.*``.
+    Weights: the module's own under their own names, ``rounds.{m}.*`` the corrections', ``gates.{m-1}.*``. What round m
+    returns passes through the empty module ``outputs.{m}``, for hooks that read or change it.
     """
 
-    def __init__(self, original: nn.Module):
-        super().__init__()
-        self.rounds = nn.ModuleList([original])
-        self.gates = nn.ModuleList()
-        self.residuals = nn.ModuleList()
-        self.n_rounds = 1
+    layer_idx: int
+    rounds: Any  # nn.ModuleDict of corrections, by the number of their round, from "1" on
+    outputs: nn.ModuleList  # one nn.Identity per round
 
     @property
-    def original(self) -> nn.Module:
-        return self.rounds[0]
+    def corrections(self) -> Sequence[nn.Module]:
+        """Corrections, in order."""
+        return list(self.rounds.values())
 
     def add(self, correction: nn.Module, gate: nn.Module) -> None:
         """Add one more round; its ``layer_idx`` is the cache layer of its keys and values and has no other use."""
-        self.rounds.append(correction)
+        self.rounds[str(self.n_rounds)] = correction
         self.gates.append(gate)
         self.residuals.append(ErrorResidual())
+        self.outputs.append(nn.Identity())
         self.n_rounds += 1
 
-    def __getattr__(self, name: str) -> Any:
-        """Return what the model's code reads of its attention (layer_idx, head_dim, ...) from the original."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            rounds: Any = super().__getattr__("rounds")
-            return getattr(rounds[0], name)
+    def correction_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of all corrections and their gates."""
+        return [p for part in (self.rounds, self.gates) for p in part.parameters()]
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         named = "hidden_states" in kwargs
         x: Tensor = kwargs.pop("hidden_states") if named else args[0]
         args = args if named else args[1:]
-        cache = next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
         active = [m for m in range(self.n_rounds) if m not in self.disabled]
+        cache = next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
+        shared = None
+        if any(shares_kv(self.rounds[str(m)]) for m in active[1:]):
+            shared = SharedKV(cache, self.layer_idx)
+            args, kwargs = with_cache(shared, cache, cache_argument(original_class(self)), args, kwargs)
         rest: Any = ()
         trace = self.trace
         if trace is not None:
@@ -66,20 +74,79 @@ class CorrectedAttention(Traced):
 
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal rest
-            if m and cache is not None:
-                extend(cache, self.original.layer_idx, self.rounds[m].layer_idx, z.shape[1])  # type: ignore[arg-type]
-            call = self.rounds[m] if m == 0 else self.rounds[m].forward  # hooks record the model's own attention only
-            made = call(z, *args, **kwargs) if trace is None else traced_call(self.rounds[m], call, z, args, kwargs)
+            module: Any = self.rounds[str(m)] if m else self
+            if m and not shares_kv(module) and cache is not None:
+                extend(cache, self.layer_idx, module.layer_idx, z.shape[1])
+            # Corrections are called past their hooks: transformers' record the model's own attention only.
+            call: Any = module.forward if m else super(CorrectedAttention, self).forward
+            made = call(z, *args, **kwargs) if trace is None else traced_call(module, call, z, args, kwargs)
             y, *others = made
             if trace is not None:
                 trace.rounds[active.index(m)].weights = others[0]
-            rest = made[1:] if m == 0 else rest  # a tuple, or what the model takes
-            return y
+            if m == 0:
+                rest = made[1:]  # a tuple, or what the model takes
+                require(
+                    shared is None or shared.held is not None,
+                    f"kv='shared': {type(self).__name__} does not hand its keys and values to the cache itself, so "
+                    "that corrections cannot read them; use kv='own'",
+                )
+            return self.outputs[m](y)
 
         learners = [partial(learn, m) for m in active]
         gates, residuals = ([part[m - 1] for m in active[1:]] for part in (self.gates, self.residuals))
         estimate = boosting(x, learners, gates, residuals, None if trace is None else trace.observe)
         return type(rest)([estimate, *rest])
+
+
+def shares_kv(correction: nn.Module) -> bool:
+    """Say whether a correction reads round 0's keys and values."""
+    return getattr(correction, "shares_kv", False)
+
+
+@cache
+def corrected_class(base: type[nn.Module]) -> type[CorrectedAttention]:
+    """Make the class that modules of a class become when they are corrected."""
+    kind: Any = type(f"Corrected{base.__name__}", (CorrectedAttention, base), {"__module__": __name__})
+    globals()[kind.__name__] = kind  # for pickle
+    return kind
+
+
+def become_corrected(attention: nn.Module) -> CorrectedAttention:
+    """Turn an attention module into one with corrections, none so far, in place."""
+    if isinstance(attention, CorrectedAttention):
+        return attention
+    changed: Any = attention
+    changed.__class__ = corrected_class(type(attention))
+    changed.rounds, changed.gates, changed.residuals = nn.ModuleDict(), nn.ModuleList(), nn.ModuleList()
+    changed.outputs = nn.ModuleList([nn.Identity()])
+    changed.trace, changed.disabled, changed.n_rounds = None, frozenset(), 1
+    return changed
+
+
+def become_uncorrected(attention: CorrectedAttention) -> nn.Module:
+    """Give a module its own class back, in place."""
+    changed: Any = attention
+    for name in OURS:
+        delattr(changed, name)
+    changed.__class__ = original_class(attention)
+    return changed
+
+
+def original_class(attention: nn.Module) -> type[nn.Module]:
+    """Return the class of an attention module in its own model."""
+    own = type(attention)
+    return own.__mro__[own.__mro__.index(Traced) + 1] if isinstance(attention, CorrectedAttention) else own
+
+
+def original_view(attention: nn.Module) -> nn.Module:
+    """Return the module without its corrections, as a second object that shares its parts, to be copied."""
+    view = copy.copy(attention)
+    if isinstance(attention, CorrectedAttention):
+        state = {name: value for name, value in vars(attention).items() if name not in OURS}
+        state["_modules"] = {name: m for name, m in attention._modules.items() if name not in OURS}
+        view.__dict__ = state
+        view.__class__ = original_class(attention)
+    return view
 
 
 def traced_call(module: nn.Module, call: Any, z: Tensor, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, ...]:

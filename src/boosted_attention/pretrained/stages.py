@@ -12,8 +12,14 @@ from transformers import PreTrainedModel
 
 from boosted_attention.attention.gates import GATES
 from boosted_attention.pretrained.families import redraw, silence
-from boosted_attention.pretrained.layer import CorrectedAttention
+from boosted_attention.pretrained.layer import CorrectedAttention, become_corrected, original_view, shares_kv
+from boosted_attention.pretrained.light import light_correction
 from boosted_attention.pretrained.places import find_attention
+from boosted_attention.validation import is_count
+
+KV_SOURCES = ("own", "shared")
+LIGHT_GATES = ("tanh", "headwise")
+CORRECTION_GATES = ("vector", "scalar", "mlp", "none", *LIGHT_GATES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,18 +30,40 @@ class Stage:
         layers: indices of the layers that got rounds.
         n_new: rounds added to each.
         gate: kind of their gates.
+        kv: whether keys and values are a correction's "own" or round 0's, "shared".
+        rank: rank of the changes to the model's own projections; None for matrices of the corrections' own.
+        name: name of the correction that these rounds are.
     """
 
     layers: tuple[int, ...]
     n_new: int
     gate: str
+    kv: str = "own"
+    rank: int | None = None
+    name: str = "default"
+
+    @property
+    def is_light(self) -> bool:
+        """Whether its corrections read the model's own projections or keys instead of copying the module."""
+        return self.kv == "shared" or self.rank is not None
+
+    def is_sound(self, n_layers: int) -> bool:
+        """Whether its values, which may come from a file, are such as ``boost`` makes for so many layers."""
+        return (
+            self.gate in CORRECTION_GATES
+            and self.kv in KV_SOURCES
+            and is_count(self.n_new)
+            and (self.rank is None or is_count(self.rank))
+            and isinstance(self.name, str)
+            and all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < n_layers for i in self.layers)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "layers": list(self.layers)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Stage:
-        return cls(layers=tuple(values["layers"]), n_new=values["n_new"], gate=values["gate"])
+        return cls(**{**values, "layers": tuple(values["layers"])})
 
 
 def n_rounds_of(attention: nn.Module) -> int:
@@ -47,19 +75,14 @@ def install(model: PreTrainedModel, stage: Stage, init: str = "copy") -> list[nn
     """Add a stage's rounds to a model, and return the modules that are new."""
     places, new = find_attention(model), []
     for i in stage.layers:
-        layer, name = places[i]
-        if not isinstance(getattr(layer, name), CorrectedAttention):
-            setattr(layer, name, CorrectedAttention(getattr(layer, name)))
-        attention: CorrectedAttention = getattr(layer, name)
+        attention = become_corrected(getattr(*places[i]))
+        weight = next(attention.parameters())
         for _ in range(stage.n_new):
-            shared = {id(m.config): m.config for m in attention.original.modules() if hasattr(m, "config")}
-            correction = copy.deepcopy(attention.original, shared)  # type: ignore[arg-type]  # one config for all
-            weight = next(attention.original.parameters())
-            if init == "random":
-                redraw(correction, getattr(model.config, "initializer_range", 0.02))
-            silence(correction)
+            correction = copied_correction(model, attention, init) if not stage.is_light else None
             with weight.device:  # loading has a device of its own, on which not every model's weights are made
-                gate = make_gate(stage.gate, model.config.hidden_size).to(weight.dtype)
+                if correction is None:
+                    correction = made_light(model, attention, stage)
+                gate = make_gate(stage.gate, model.config.hidden_size).to(model.dtype)
             attention.add(correction, gate)
             new += [correction, gate]
     protect(new)
@@ -69,9 +92,28 @@ def install(model: PreTrainedModel, stage: Stage, init: str = "copy") -> list[nn
     return new
 
 
+def copied_correction(model: PreTrainedModel, attention: CorrectedAttention, init: str) -> nn.Module:
+    """Return a copy of an attention module that gives zero whatever it sees."""
+    original = original_view(attention)
+    shared = {id(m.config): m.config for m in original.modules() if hasattr(m, "config")}
+    correction = copy.deepcopy(original, shared)  # type: ignore[arg-type]  # one config for all
+    if init == "random":
+        redraw(correction, getattr(model.config, "initializer_range", 0.02))
+    silence(correction)
+    return correction
+
+
+def made_light(model: PreTrainedModel, attention: CorrectedAttention, stage: Stage) -> nn.Module:
+    """Return a light correction of an attention module, in the dtype that the model computes in."""
+    heads = model.config.get_text_config().num_attention_heads
+    shared = stage.kv == "shared"
+    made = light_correction(attention, rank=stage.rank, shared=shared, n_heads=heads, gate=stage.gate)
+    return made.to(model.dtype)
+
+
 def make_gate(kind: str, d: int) -> nn.Module:
-    """Make a gate that is one half everywhere at the start."""
-    gate = GATES[kind](d)
+    """Make a gate that is one half everywhere at the start, or zero for "tanh"; "headwise" is in the correction."""
+    gate = GATES["none" if kind == "headwise" else kind](d)
     if isinstance(getattr(gate, "proj", None), nn.Linear):
         nn.init.zeros_(gate.proj.weight)  # type: ignore[union-attr, arg-type]
         nn.init.zeros_(gate.proj.bias)  # type: ignore[union-attr, arg-type]
@@ -83,9 +125,10 @@ def number_slots(attentions: Sequence[nn.Module]) -> None:
     slot = len(attentions)
     for attention in attentions:
         if isinstance(attention, CorrectedAttention):
-            for m in range(1, attention.n_rounds):
-                attention.rounds[m].layer_idx = slot  # type: ignore[assignment]
-                slot += 1
+            for correction in attention.corrections:
+                if not shares_kv(correction):
+                    correction.layer_idx = slot  # type: ignore[assignment]
+                    slot += 1
 
 
 def protect(modules: Iterable[nn.Module]) -> None:
@@ -99,4 +142,5 @@ def freeze(model: PreTrainedModel, trained: Sequence[nn.Module] | None) -> None:
     """Make these modules alone trainable, or everything for None."""
     chosen = None if trained is None else {id(p) for module in trained for p in module.parameters()}
     for p in model.parameters():
-        p.requires_grad_(chosen is None or id(p) in chosen)
+        if p.is_floating_point():  # quantised weights are integers
+            p.requires_grad_(chosen is None or id(p) in chosen)

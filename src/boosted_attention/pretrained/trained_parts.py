@@ -38,8 +38,8 @@ def with_trained_parts(
         freeze(model, None)
         return model
     corrected = corrected_layers(model).values()
-    require(bool(corrected), f"train='correction': {name} is not boosted; boosted-attention boost makes one that is")
-    freeze(model, [m for layer in corrected for m in (*list(layer.rounds)[1:], *layer.gates)])
+    require(bool(corrected), f"train='correction': {name} is not boosted; boost(model) makes it so")
+    freeze(model, [m for layer in corrected for m in (*layer.corrections, *layer.gates)])
     return model
 
 

@@ -34,10 +34,12 @@ from boosted_attention.lab.judging.table import Table, interval, without_bars
 from boosted_attention.lab.judging.verdicts import VERDICTS
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import Reproduction, all_trials, reread, stored_preset
+from boosted_attention.lab.trials.store import FOLDER, require_layout
 from boosted_attention.lab.work.language import analysis_of
 from boosted_attention.records import to_json
 from boosted_attention.report.inside import inside_figures, maps, visible
 from boosted_attention.report.svg import draw_figure
+from boosted_attention.train.folder import exclusive
 from boosted_attention.validation import require
 
 NAME = "report.html"
@@ -70,13 +72,17 @@ def write_report(out: Path, command: Command) -> Path:
         command: gives the command that computes an experiment with a preset.
     """
     require(out.is_dir(), f"{out} is not a folder of results; reproduce makes one")
-    preset = stored_preset(out)
-    found = reread(preset, out)
-    require(not found.outcome.remarks, "; ".join(found.outcome.remarks[:1]))
-    require(bool(found.tables), f"{out} holds no complete experiment; reproduce makes some")
+    require_layout(out)
+    nothing = f"{out} holds no complete experiment; reproduce makes some"
+    require((out / FOLDER).is_dir(), nothing)
     require_folder(out, [NAME], option="out")
     path = out / NAME
-    write_atomically(path, report_page(found, preset, command))
+    with exclusive(out):
+        preset = stored_preset(out)
+        found = reread(preset, out)
+        require(not found.outcome.remarks, "; ".join(found.outcome.remarks[:1]))
+        require(bool(found.tables), nothing)
+        write_atomically(path, report_page(found, preset, command))
     return path
 
 
@@ -343,10 +349,10 @@ def what_was_run(found: Reproduction, shown: Mapping[str, Table], preset: Preset
     """Versions, data, seeds and durations, read from the records of the trials."""
     trials = [trial for trial in all_trials(list(shown), preset) if trial.key in found.outcome.records]
     records = [found.outcome.records[trial.key] for trial in trials]
-    versions = sorted({", ".join(f"{k} {v}" for k, v in sorted(r["versions"].items())) for r in records})
-    results = [r["result"] for r in records if isinstance(r["result"], dict)]
+    versions = sorted({", ".join(f"{k} {v}" for k, v in sorted(r.versions.items())) for r in records})
+    results = [r.result for r in records if isinstance(r.result, dict)]
     data = sorted({str(result["data"]) for result in results if "data" in result})
-    commits = sorted({r["commit"][:12] for r in records if r["commit"]})
+    commits = sorted({r.commit[:12] for r in records if r.commit})
     about = [
         ("Preset", preset.name),
         ("Seeds of the retrieval task", f"0 to {preset.seeds - 1}; {preset.long_seeds} in the long controls"),
@@ -355,15 +361,15 @@ def what_was_run(found: Reproduction, shown: Mapping[str, Table], preset: Preset
         ("Data fingerprints", ", ".join(data) or "none"),
         ("Versions", "; ".join(versions)),
         ("Commits (+: with changes)", ", ".join(commits) or "none"),
-        ("Time on one core", duration(sum(r["seconds"] for r in records))),
+        ("Time on one core", duration(sum(r.seconds for r in records))),
         ("Experiments", ", ".join(f"{name} ({EXPERIMENTS[name].title})" for name in shown)),
     ]
     listed = [
         {
-            "label": r["label"],
+            "label": r.label,
             "key": trial.key,
-            "seconds": f"{r['seconds']:.1f}",
-            "commit": (r["commit"] or "")[:12],
+            "seconds": f"{r.seconds:.1f}",
+            "commit": (r.commit or "")[:12],
             "config": json.dumps(trial.config, sort_keys=True),
         }
         for trial, r in zip(trials, records, strict=True)

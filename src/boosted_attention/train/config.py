@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from boosted_attention.data.layouts import LAYOUTS, PACKS
-from boosted_attention.documentation import documented
+from boosted_attention.documentation import documented_with
+from boosted_attention.train.optimizers import DEFAULT_OPTIMIZER, OPTIMIZERS, with_matrix_rate
 from boosted_attention.validation import is_count, require, require_choice
 
 PROTOCOLS = ("full", "paper", "documents")  # how perplexity is measured; evaluation.py says what they mean
@@ -24,7 +25,11 @@ LONGEST_WARMUP = 1500
 LATER = {"pack": "none"}  # options that stand in a stored configuration only where they differ from these
 
 
-@documented
+@documented_with(
+    optimizers=", ".join(f"{name} ({kind.text})" for name, kind in OPTIMIZERS.items()),
+    matrix_rates=", ".join(f"{rate:g} with {name}" for name, rate in with_matrix_rate().items()),
+    decayed=", ".join(f"{kind.weight_decay_on} with {name}" for name, kind in OPTIMIZERS.items()),
+)
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """How a model is trained, with linear warm-up and decay to zero; the defaults are the ``mini`` recipe's.
@@ -45,12 +50,12 @@ class TrainingConfig:
     pack: str = "none"
     """Packing of training rows: none (running text) or documents (whole ones side by side, none of which sees another;
     longer ones cut, rest of a row padded)."""
-    optimizer: str = "adamw"
-    """Optimizer: adamw, or muon (Muon for the hidden matrices of the blocks, adamw for all other parameters)."""
+    optimizer: str = DEFAULT_OPTIMIZER
+    """Optimizer: {optimizers}."""
     lr: float = 1e-3
-    """Highest learning rate; with muon, that of the parameters which are no hidden matrices."""
+    """Highest learning rate; of parameters that are no hidden matrices, where matrix_lr is that of these."""
     matrix_lr: float | None = None
-    """Highest learning rate of hidden matrices with muon, 0.02 by default; for no other optimizer."""
+    """Highest learning rate of hidden matrices, for optimizers that have one; by default {matrix_rates}."""
     correction_lr_factor: float = 1.0
     """Factor on the learning rates of correction rounds."""
     gate_lr_factor: float = 1.0
@@ -64,9 +69,9 @@ class TrainingConfig:
     weight_decay: float = 0.01
     """Weight decay."""
     weight_decay_on: str | None = None
-    """Parameters with weight decay: all, or matrices (hidden ones); by default all with adamw, matrices with muon."""
+    """Parameters with weight decay: all, or matrices (hidden ones); by default {decayed}."""
     beta2: float = 0.999
-    """Second decay rate of adamw."""
+    """Second decay rate of AdamW."""
     stagewise: bool = False
     """Rounds trained one after the other, each with all before it frozen, and then everything together: as many phases
     as there are rounds and one more, in the same number of steps, each with the whole schedule."""
@@ -82,7 +87,7 @@ class TrainingConfig:
     precision: str = "float32"
     """Number format: float32, bfloat16 (autocast) or float64."""
     compile: bool = False
-    """Compilation of the model with torch.compile."""
+    """Compilation of the model with torch.compile; on CPUs it does not pay."""
     seed: int = 0
     """Random seed for weights, data order and dropout."""
 
@@ -96,6 +101,7 @@ class TrainingConfig:
             self.pack == "none" or self.layout == "windows",
             f"layout={self.layout!r} with pack={self.pack!r}: packed rows have no other layout; use layout='windows'",
         )
+        require_choice("optimizer", self.optimizer, OPTIMIZERS)
         require_choice("schedule", self.schedule, SCHEDULES)
         if self.weight_decay_on is not None:
             require_choice("weight_decay_on", self.weight_decay_on, DECAYED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -29,10 +29,10 @@ from boosted_attention.validation import InputError, require, require_choice
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold a run's folder for this process. The operating system releases the lock of a process that dies.
+    """Hold a folder for this process while it writes there. The operating system releases the lock of one that dies.
 
     Args:
-        folder: the run's folder; it is made if it does not exist.
+        folder: a run, or results of a reproduction; it is made if it does not exist.
     """
     name = f"folder={str(folder)!r}"
     try:
@@ -40,18 +40,17 @@ def exclusive(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{name} cannot be made: {error.strerror}") from None
     owner = folder / ".owner"
-    try:
-        with FileLock(folder / ".lock", timeout=0):
+    with ExitStack() as held:
+        try:
+            held.enter_context(FileLock(folder / ".lock", timeout=0))
             owner.write_text(f"{os.getpid()}\n")
-            try:
-                yield
-            finally:
-                owner.unlink(missing_ok=True)
-    except Timeout:
-        who = owner.read_text().strip() if owner.exists() else "unknown"
-        raise InputError(f"{name} is in use by another process ({who}); wait for it or give another") from None
-    except OSError as error:
-        raise InputError(f"{name} cannot be written to: {error.strerror or error}") from None
+            held.callback(owner.unlink, missing_ok=True)
+        except Timeout:
+            who = owner.read_text().strip() if owner.exists() else "unknown"
+            raise InputError(f"{name} is in use by another process ({who}); wait for it or give another") from None
+        except OSError as error:
+            raise InputError(f"{name} cannot be written to: {error.strerror or error}") from None
+        yield  # outside of the try: what fails while the folder is held is not the folder's fault
 
 
 def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:

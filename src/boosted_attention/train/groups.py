@@ -48,7 +48,7 @@ def trained_parameters(model: CausalModel) -> dict[str, TrainedParameter]:
     layers = traced_layers(model).values()
     rounds = rounds_of(model)
     gates = members([part for layer in layers for part in (*layer.gates, *layer.residuals)])
-    corrections = members([learner for layer in layers for learner in list(layer.rounds)[1:]])
+    corrections = members([learner for layer in layers for learner in layer.corrections])
     blocks = members(model.blocks())
     divisions = {
         f"{place}.{weight}".removeprefix("."): divide
@@ -78,7 +78,7 @@ def rounds_of(model: ModuleTree) -> dict[str, int]:
     """
     found: dict[int, int] = {}
     for layer in traced_layers(model).values():
-        for m, parts in enumerate(zip(layer.rounds[1:], layer.gates, layer.residuals, strict=True), start=1):
+        for m, parts in enumerate(zip(layer.corrections, layer.gates, layer.residuals, strict=True), start=1):
             found |= dict.fromkeys(members(parts), m)
     return {
         f"{place}.{name}".removeprefix("."): found.get(id(p), 0)

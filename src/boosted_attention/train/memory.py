@@ -19,6 +19,7 @@ from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.model.loss import bytes_of_chunk
 from boosted_attention.train.optim import state_bytes
+from boosted_attention.train.optimizers import DEFAULT_OPTIMIZER
 
 
 @documented
@@ -55,7 +56,7 @@ def estimate_memory(
     length: int | None = None,
     *,
     precision: torch.dtype = torch.float32,
-    optimizer: str = "adamw",
+    optimizer: str = DEFAULT_OPTIMIZER,
 ) -> TrainingMemory:
     """Count the bytes of one training step, and of decoding, without allocating them.
 

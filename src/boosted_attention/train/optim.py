@@ -1,16 +1,11 @@
-"""Optimizers: how one is made, which tensors it keeps, and how they go into a checkpoint and come back.
+"""The optimizer of a training: made for a model's parameters, put into a checkpoint and taken back.
 
-No other module knows an optimizer by name. An ``UpdateRule`` describes one optimizer of torch's kind; an entry of
-OPTIMIZERS chooses the rule of each parameter by its group, so that matrices and vectors may be treated differently. To
-add an optimizer, write its rule and its entry here; checkpoints, memory estimates and timings ask this module and
-follow.
+``optimizers.py`` says which optimizers there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -18,103 +13,39 @@ from torch import Tensor
 from boosted_attention.model.protocols import CausalModel
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.groups import TrainedParameter, trained_parameters
-from boosted_attention.train.muon import Muon
+from boosted_attention.train.optimizers import OPTIMIZERS, ParameterGroup, UpdateRule, with_matrix_rate
 from boosted_attention.train.parallel import ALONE, Parallel
 from boosted_attention.validation import require, require_choice
 
-MATRIX_LR = 0.02  # highest rate of Muon's matrices unless the configuration gives one
-BETA1 = 0.9  # decay rate of AdamW's first moment
-
-ParameterGroup = dict[str, Any]  # as torch takes it, with params, lr and weight_decay; and highest, for the schedule
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateRule:
-    """One optimizer, and the names under which it keeps its state for a parameter.
-
-    Args:
-        make: builds the optimizer from the configuration, torch's groups of parameters, and all that is trained.
-        highest: returns the learning rate at the end of warm-up, before the factors of groups.
-        moments: state tensors of the parameter's own shape; a checkpoint names them ``<moment>.<parameter>``.
-        counts: state tensors that are equal for all parameters; a checkpoint holds each once, under its own name.
-        gathers: whether a parameter that is divided over processes is put together for its update.
-    """
-
-    make: Callable[[TrainingConfig, list[ParameterGroup], Sequence[TrainedParameter]], torch.optim.Optimizer]
-    highest: Callable[[TrainingConfig], float]
-    moments: tuple[str, ...]
-    counts: tuple[str, ...] = ()
-    gathers: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimizerKind:
-    """What a name of the option ``optimizer`` means.
-
-    Args:
-        rule: returns the rule of a parameter.
-        weight_decay_on: parameters with weight decay unless the configuration says which.
-        needs_matrices: whether it is made for hidden matrices: it has a rate for them, and no use without them.
-    """
-
-    rule: Callable[[TrainedParameter], UpdateRule]
-    weight_decay_on: str
-    needs_matrices: bool = False
-
-
-# Reference: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
-ADAMW = UpdateRule(
-    make=lambda training, groups, parameters: torch.optim.AdamW(groups, betas=(BETA1, training.beta2), fused=True),
-    highest=lambda training: training.lr,
-    moments=("exp_avg", "exp_avg_sq"),
-    counts=("step",),
-)
-
-# muon.py has the formula and the references.
-MUON = UpdateRule(
-    make=lambda training, groups, parameters: Muon(
-        groups, lr=0.0, divisions={parameter.value: parameter.divide for parameter in parameters}
-    ),
-    highest=lambda training: MATRIX_LR if training.matrix_lr is None else training.matrix_lr,
-    moments=("momentum_buffer",),
-    gathers=True,
-)
-
-OPTIMIZERS: dict[str, OptimizerKind] = {
-    "adamw": OptimizerKind(rule=lambda parameter: ADAMW, weight_decay_on="all"),
-    "muon": OptimizerKind(
-        rule=lambda parameter: MUON if parameter.is_matrix else ADAMW, weight_decay_on="matrices", needs_matrices=True
-    ),
-}
-
 
 def require_groups(training: TrainingConfig, trained: Collection[TrainedParameter]) -> None:
-    """Raise InputError where the optimizer is unknown, or an option concerns parameters that there are none of.
+    """Raise InputError where an option concerns parameters that there are none of.
 
     Args:
         training: the configuration with the optimizer's settings.
         trained: everything that is trained.
     """
-    require_choice("optimizer", training.optimizer, OPTIMIZERS)
     for option, what, found in (
         ("correction_lr_factor", "correction rounds", any(p.is_correction for p in trained)),
         ("gate_lr_factor", "gates with parameters", any(p.is_gate for p in trained)),
     ):
         factor = getattr(training, option)
         require(factor == 1 or found, f"{option}={factor} must be 1: nothing that is trained has {what}")
-    found, needed = any(p.is_matrix for p in trained), OPTIMIZERS[training.optimizer].needs_matrices
+    found, for_matrices = any(p.is_matrix for p in trained), with_matrix_rate()
     name = f"optimizer={training.optimizer!r}"
+    others = " or ".join(f"optimizer={kind!r}" for kind in OPTIMIZERS if kind not in for_matrices)
     require(
-        found or not needed,
-        f"{name} needs hidden matrices, and nothing that is trained has any; optimizer='adamw' does without",
+        found or training.optimizer not in for_matrices,
+        f"{name} needs hidden matrices, and nothing that is trained has any; use {others}",
     )
     require(
         found or training.weight_decay_on != "matrices",
         "weight_decay_on='matrices' concerns nothing: nothing that is trained is a hidden matrix; use 'all'",
     )
     require(
-        training.matrix_lr is None or needed,
-        f"matrix_lr={training.matrix_lr} has no use with {name}, whose one rate is lr=; optimizer='muon' has two",
+        training.matrix_lr is None or training.optimizer in for_matrices,
+        f"matrix_lr={training.matrix_lr} has no use with {name}, whose one rate is lr=; it is for "
+        + " or ".join(f"optimizer={kind!r}" for kind in for_matrices),
     )
 
 
@@ -127,7 +58,7 @@ class TrainingOptimizer:
         trained: the parameters to be updated, where they are some of those.
 
     Raises:
-        InputError: the optimizer is unknown, or an option concerns parameters that the model does not have.
+        InputError: an option concerns parameters that the model does not have.
     """
 
     def __init__(
@@ -148,11 +79,17 @@ class TrainingOptimizer:
         """Sort the parameters of one rule into torch's groups: one for each rate and weight decay."""
         groups: dict[tuple[float, float], ParameterGroup] = {}
         for parameter in parameters:
-            highest = rule.highest(self.training) * self._factor(parameter)
+            highest = self._highest(rule) * self._factor(parameter)
             decay = self.training.weight_decay if self._decays(parameter) else 0.0
             new = {"params": [], "lr": self._rate(0.0), "weight_decay": decay, "highest": highest}
             groups.setdefault((highest, decay), new)["params"].append(parameter.value)
         return list(groups.values())
+
+    def _highest(self, rule: UpdateRule) -> float:
+        """Return the learning rate of a rule at the end of warm-up, before the factors of groups."""
+        if rule.matrix_lr is None:
+            return self.training.lr
+        return rule.matrix_lr if self.training.matrix_lr is None else self.training.matrix_lr
 
     def _factor(self, parameter: TrainedParameter) -> float:
         """Return the factor on a parameter's learning rate."""

@@ -51,6 +51,7 @@ GPT = RunConfig(
         accumulate=32,
         lr=6e-4,
         weight_decay=0.1,
+        weight_decay_on="matrices",
         beta2=0.95,
         precision="bfloat16",
         horizon=0,

@@ -14,7 +14,12 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(Exception):  # noqa: N818
-    """A signal asked for the end; everything is saved."""
+    """A signal asked for the end of a training; everything is saved, and ``exit_code`` is what a shell expects.
+
+    Args:
+        signal_number: the signal.
+        step: updates done.
+    """
 
     def __init__(self, signal_number: int, step: int):
         super().__init__(f"stopped by {signal.Signals(signal_number).name} after step {step}; resume=True goes on")

@@ -18,7 +18,7 @@ from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Table
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.lab.work.language import BestStep, LanguageResult, Measured
+from boosted_attention.lab.work.language import BestStep, Diverged, LanguageResult, Measured
 from boosted_attention.records import to_json
 from boosted_attention.retrieval.scoring import Baselines, RetrievalResult, RoundDistances
 from boosted_attention.retrieval.task import Score
@@ -33,6 +33,7 @@ TEXT = replace(PRESETS["smoke"], text=replace(PRESETS["smoke"].text, seeds=SEEDS
 PAPERS_TEXT = replace(TEXT, text=replace(TEXT.text, recipe="paper-small", corpora=("wikitext-103", "openwebtext")))
 
 Values = Sequence[float]  # one per seed
+WILD = Diverged(diverged="step 7: loss NaN", data="one text")
 
 
 def of_config(answer: Callable[[str, dict[str, Any]], Any]) -> Results:
@@ -101,7 +102,9 @@ def language_result(test: float, **other: Any) -> LanguageResult:
 
 
 def text_results(
-    preset: Preset, made: Callable[[str, dict[str, Any], int], LanguageResult | None], others: Mapping[str, Any] = {}
+    preset: Preset,
+    made: Callable[[str, dict[str, Any], int], LanguageResult | Diverged | None],
+    others: Mapping[str, Any] = {},
 ) -> Results:
     """Results of language models, each of the text and the batches that its configuration names.
 
@@ -121,6 +124,8 @@ def text_results(
         result = made(data["corpus"], options, preset.text.seeds.index(training["seed"]))
         if result is None:
             raise KeyError(trial.key)
+        if isinstance(result, Diverged):
+            return to_json(result)
         return to_json(replace(result, data=data["corpus"], order=f"{training['seed']}, {result.steps}"))
 
     return results

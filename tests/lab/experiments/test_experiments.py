@@ -41,3 +41,8 @@ def test_every_file_is_an_experiment():
     assert len(named) == len(package.EXPERIMENTS)
     orders = [experiment.order for experiment in package.EXPERIMENTS.values()]
     assert orders == sorted(set(orders))
+
+
+def test_by_default_the_synthetic_half_and_the_main_table():
+    package = importlib.import_module(FOLDER)
+    assert [name for name in package.DEFAULT if name in package.LANGUAGE] == ["lm-main", "analysis"]

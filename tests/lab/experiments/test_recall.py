@@ -18,6 +18,7 @@ from boosted_attention.lab.experiments.recall import (
     model_for,
 )
 from boosted_attention.lab.presets import PRESETS
+from boosted_attention.lab.work.language import Diverged
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.recall.scoring import RecallResult
 from tests.lab.experiments.made import check, ledger, minus, of_config, row, verdicts
@@ -35,8 +36,8 @@ RIGHT = {  # layer: recall, composition
 LENGTHS = {"associative": 32, "permutations": 8}
 
 
-def results(right, without=()):
-    """Accuracies by layer, task and seed; at twice the length they are halved."""
+def results(right, without=(), wild=()):
+    """Accuracies by layer, task and seed, at twice the length halved; ``wild`` names (layer, task) that diverged."""
 
     def answer(work, config):
         assert work == "recall.train"
@@ -44,6 +45,8 @@ def results(right, without=()):
         assert task["length"] == LENGTHS[task["name"]]
         if layer in without:
             raise KeyError(layer)
+        if (layer, task["name"]) in wild and config["training"]["seed"] == 1:
+            return Diverged(diverged="step 3: loss nan")
         value = right[layer][task["name"] == "permutations"][SEEDS.index(config["training"]["seed"])]
         parameters = LanguageModelConfig.from_dict(config["model"]).num_params()
         return RecallResult(trained=value, doubled=value / 2, parameters=parameters)
@@ -51,8 +54,8 @@ def results(right, without=()):
     return of_config(answer)
 
 
-def made(right=RIGHT, without=()):
-    return EXPERIMENT.table(PRESET, results(right, without))
+def made(right=RIGHT, without=(), wild=()):
+    return EXPERIMENT.table(PRESET, results(right, without, wild))
 
 
 def test_every_layer_is_read_from_its_own_models():
@@ -86,11 +89,43 @@ def test_claims_are_judged_by_sign_at_a_place_of_their_own():
 
 def test_a_layer_that_is_not_there_is_named():
     table = made(without=("parallel", "twicing"))
-    assert "Not run, or diverged: twicing, parallel." in table.notes
+    assert "Not run: twicing, parallel." in table.notes
     assert table.missing[OVER[RECALLED, PARALLEL]] == "parallel was not run"
     judged = {j.claim.id: j.verdict for j in ledger(EXPERIMENT, table).rows}
     assert judged["recall-residual"] == "not run"
     assert judged["recall-associations"] == "reproduced"
+
+
+def test_a_layer_that_diverged_on_a_task_fails_there_and_keeps_the_other():
+    table = made(wild=[("parallel", "associative")])
+    assert table.failed == {OVER[RECALLED, PARALLEL]: "parallel diverged"}
+    assert not table.missing
+    assert f"parallel diverged on {RECALLED} and has no numbers there: seed 1: step 3: loss nan." in table.notes
+    check(table, {OVER[COMPOSED, PARALLEL]: minus(RIGHT["boosted"][1], RIGHT["parallel"][1])})
+    composed = sum(RIGHT["parallel"][1]) / 3
+    assert row(table, "parallel")[:4] == [None, None, composed, composed / 2]
+    judged = {j.claim.id: j.verdict for j in ledger(EXPERIMENT, table).rows}
+    assert judged["recall-residual"] == "failed"
+    assert judged["recall-kv"] == judged["recall-associations"] == "reproduced"
+
+
+def test_a_boosted_model_that_diverged_fails_every_comparison_of_its_task():
+    both = [("boosted", "associative"), ("boosted", "permutations")]
+    table = made(wild=both[:1])
+    assert set(table.failed) == {quantity for (name, _), quantity in OVER.items() if name == RECALLED}
+    table = made(wild=both)
+    assert set(table.failed) == set(OVER.values())
+    assert row(table, "boosted") == [None] * 5
+    assert set(verdicts(EXPERIMENT, table, "sequence tasks").values()) == {"failed"}
+
+
+def test_the_figure_leaves_out_what_diverged():
+    wild = [("parallel", "associative"), *((layer, "permutations") for layer in RIGHT)]
+    figure = EXPERIMENT.figure(PRESET, made(wild=wild), results(RIGHT, wild=wild))
+    (panel,) = figure.panels
+    assert panel.title == RECALLED
+    assert list(panel.ticks.values()) == [layer for layer in RIGHT if layer != "parallel"]
+    assert list(panel.series[0].y) == pytest.approx([sum(v[0]) / 3 for k, v in RIGHT.items() if k != "parallel"])
 
 
 def test_the_figure_has_bars_for_both_lengths():

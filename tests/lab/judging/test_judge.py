@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from scipy import stats
 
 from boosted_attention.lab.judging.claim import Role
 from boosted_attention.lab.judging.facts import BEATS_STANDARD, FACTS, SIZE
@@ -13,13 +14,16 @@ from boosted_attention.lab.judging.verdicts import (
     CONTRADICTED,
     FAILED,
     HOLDS,
+    NOT_REPRODUCED,
     NOT_RUN,
     OPEN,
     REPRODUCED,
     SHOWN,
     PValues,
+    below,
     number,
 )
+from boosted_attention.statistics import power_of
 from tests.lab.judging.made import ANY, PAPERS, SMALL, named, seeds, table_of
 
 TEXT = SMALL.text
@@ -65,6 +69,8 @@ def test_the_level_itself_decides_nothing():
         ([CONTRADICTED, FAILED], CONTRADICTED, CANNOT_TELL),
         ([REPRODUCED, NOT_RUN], CANNOT_TELL, REPRODUCED),
         ([OPEN], OPEN, CANNOT_TELL),
+        ([FAILED, FAILED], FAILED, FAILED),
+        ([FAILED, NOT_RUN], FAILED, CANNOT_TELL),
     ],
 )
 def test_a_fact_follows_from_its_parts(parts, all_needed, one_needed):
@@ -130,6 +136,42 @@ def test_cannot_tell_carries_what_the_seeds_could_have_shown():
     assert (row.verdict, row.remark) == (CANNOT_TELL, "2 seeds, at least 3 are needed")
 
 
+def mean_with(p, n=8):
+    """The mean below zero, in standard deviations, whose two-sided p value is ``p``."""
+    return float(stats.t.ppf(p / 2, n - 1)) / n**0.5
+
+
+@pytest.mark.parametrize(("strong", "left"), [(0, 4), (2, 2), (3, 1)])
+def test_a_control_is_held_against_the_level_that_the_correction_leaves(strong, left):
+    """Of four controls, those that passed leave the others 5 % divided by how many are left, to either side of which
+    the verdict changes; the smallest effect is of that level."""
+    claims = [named(f"control-{i}", role=Role.CONTROL) for i in range(4)]
+    level = 0.05 / left
+    for factor, verdict in ((0.99, REPRODUCED), (1.01, CANNOT_TELL)):
+        means = [-9.0] * strong + [0.0] * (left - 1) + [mean_with(factor * level)]
+        table = table_of({Quantity(c.id, text=TEXT): seeds(m) for c, m in zip(claims, means, strict=True)})
+        row = judge(claims, {"made": table}).rows[-1]
+        assert row.verdict == verdict
+        if verdict == CANNOT_TELL:
+            assert row.ours is not None
+            assert row.level == pytest.approx(level)
+            assert row.remark == below().limit(row.ours, level)
+            assert power_of(below().smallest(row.ours, row.level), 1.0, 8, level) == pytest.approx(0.8)
+
+
+def test_a_part_of_a_fact_that_needs_all_is_held_against_five_percent():
+    for fact, level in ((BEATS_STANDARD, 0.05), (ANY, 0.05 / 3)):
+        claims = [named(name, fact=fact) for name in "abc"]
+        table = table_of({Quantity(name, text=TEXT): seeds(0.1) for name in "abc"})
+        assert {row.level for row in judge(claims, {"made": table}).rows} == {level}
+
+
+def test_a_part_with_too_few_seeds_is_not_one_of_the_family():
+    claims = [named(name, role=Role.CONTROL) for name in "ab"]
+    table = table_of({Quantity("a", text=TEXT): seeds(0.1), Quantity("b", text=TEXT): seeds(0.1, n=2)})
+    assert [row.level for row in judge(claims, {"made": table}).rows] == [0.05, 0.05]
+
+
 def test_parts_still_to_be_run_keep_a_fact_from_being_reproduced():
     other = replace(named("later"), experiment="not there")
     table = table_of({Quantity("a", text=TEXT): seeds(-5.0)})
@@ -158,12 +200,42 @@ def test_checks_decide_without_seeds():
         assert fact_of(claims, table) == [(str(SMALL), verdict)]
 
 
+def headline_of(claims, table):
+    (fact,) = [f for f in judge(claims, {"made": table}).facts if f.place is not None]
+    assert fact.headline is not None
+    return fact.verdict, fact.headline.claim.id, fact.headline.verdict
+
+
 def test_the_headline_is_the_part_that_decided():
     claims = [named("a"), named("b")]
     table = table_of({Quantity("a", text=TEXT): seeds(-5.0), Quantity("b", text=TEXT): seeds(5.0)})
-    (fact,) = [f for f in judge(claims, {"made": table}).facts if f.place is not None]
-    assert fact.headline is not None
-    assert fact.headline.claim.id == "b"
+    assert headline_of(claims, table) == (CONTRADICTED, "b", CONTRADICTED)
+    assert headline_of(claims[:1], table) == (REPRODUCED, "a", REPRODUCED)
+
+
+def test_the_headline_of_a_fact_that_cannot_be_told_is_the_reason():
+    claims = [named("a"), named("b")]
+    good = {Quantity("a", text=TEXT): seeds(-5.0)}
+    weak = table_of(good | {Quantity("b", text=TEXT): seeds(-0.1)})
+    assert headline_of(claims, weak) == (CANNOT_TELL, "b", CANNOT_TELL)
+    without = table_of(good)
+    without.missing[Quantity("b", text=TEXT)] = "too few layers"
+    assert headline_of(claims, without) == (CANNOT_TELL, "b", NOT_RUN)
+    later = replace(named("later"), experiment="not there")
+    assert headline_of([claims[0], later], without) == (CANNOT_TELL, "later", NOT_RUN)
+    size = named("size", Quantity("size", -6.0), number(), role=Role.PART)
+    own = table_of(good | {Quantity("size", text=TEXT): seeds(-9.0, 0.1)})
+    assert headline_of([claims[0], size], own) == (CANNOT_TELL, "size", NOT_REPRODUCED)
+    assert headline_of([claims[0], size, later], own) == (CANNOT_TELL, "size", NOT_REPRODUCED)
+
+
+def test_a_part_that_failed_explains_why_nothing_is_contradicted():
+    claims = [named("a", fact=ANY), named("b", fact=ANY)]
+    table = table_of({Quantity("a", text=TEXT): seeds(5.0)})
+    table.failed[Quantity("b", text=TEXT)] = "diverged"
+    assert headline_of(claims, table) == (CANNOT_TELL, "b", FAILED)
+    table.failed[Quantity("a", text=TEXT)] = "diverged"
+    assert headline_of(claims, table) == (FAILED, "a", FAILED)
 
 
 def test_every_fact_is_listed_once_where_nothing_was_run():

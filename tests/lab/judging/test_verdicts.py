@@ -141,6 +141,22 @@ def test_limits_name_the_smallest_effect():
     assert above().limit(wide) == "8 seeds show an effect of 2.31 in four cases of five"
 
 
+@pytest.mark.parametrize("level", [0.05, 0.05 / 3, 0.01])
+def test_what_could_have_been_shown_is_what_the_level_allows(level):
+    """Beyond the smallest margin or effect a test passes at the level, and short of it it does not."""
+    e = estimate([0.3, 1.1, -0.2, 0.9, 0.6])
+    reach = equal(0.2, 1.0).smallest(e, level)
+    inside, outside = (equal(0.2, factor * reach).test(e) for factor in (1.001, 0.999))
+    assert inside is not None
+    assert outside is not None
+    assert inside.supports < level < outside.supports
+    effect = above().smallest(e, level)
+    critical = stats.t.ppf(1 - level / 2, e.n - 1)
+    assert stats.nct.sf(critical, e.n - 1, effect / e.standard_error) == pytest.approx(0.8)
+    told = f"5 seeds show an effect of {effect:.3g} in four cases of five"
+    assert above().limit(e, level) == told + ("" if level == 0.05 else f", at a level of {100 * level:.2g} %")
+
+
 def test_rules_are_said_in_words():
     for criterion in (above(1.0), below(-10.0), equal(100.0, 1.0), HOLDS, SHOWN, digits(1), figure(9.5, 46.0, 2)):
         assert str(criterion)

@@ -35,7 +35,7 @@ def test_trials_that_follow_from_results_are_done_too_and_nothing_twice(tmp_path
     log = tmp_path / "log"
 
     def follow(outcome):
-        done = [record["result"]["value"] for record in outcome.records.values()]
+        done = [record.result["value"] for record in outcome.records.values()]
         return [count_trial(value, log) for value in range(1, min(max(done, default=0) + 2, 5))]
 
     for _ in range(2):
@@ -107,7 +107,7 @@ DAMAGE = {
     "no result": lambda record: json.dumps({key: value for key, value in record.items() if key != "result"}),
     "no commit": lambda record: json.dumps({key: value for key, value in record.items() if key != "commit"}),
     "another result": edited(result={"value": 1, "double": 3}),
-    "another run": edited(trial={}),
+    "another trial": edited(trial={}),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import boosted_attention
 from boosted_attention.lab.trials import store
-from boosted_attention.lab.trials.store import Outcome, read_record, require_one_torch, stored, write_record
+from boosted_attention.lab.trials.store import Outcome, Record, read_record, require_one_torch, stored, write_record
 from boosted_attention.lab.trials.trial import Trial
 from tests.lab.trials import works  # noqa: F401  registers them
 
@@ -34,7 +34,7 @@ def test_a_record_is_read_back(tmp_path):
     written(tmp_path)
     outcome = stored([TRIAL], tmp_path)
     assert outcome.result(TRIAL) == {"double": 2}
-    assert outcome.records[TRIAL.key]["seconds"] == 1.235
+    assert outcome.records[TRIAL.key].seconds == 1.235
     assert outcome.has([TRIAL])
     assert not outcome.has([TRIAL, Trial(work="test.count", config={"value": 2})])
 
@@ -56,8 +56,12 @@ def test_a_record_that_was_changed_does_not_count(tmp_path, key, value, message)
     assert message in remark
 
 
+def made(torch: str) -> Record:
+    return Record(trial={}, label="", result=None, sha256="", seconds=0.0, versions={"torch": torch}, commit=None)
+
+
 def test_results_of_two_versions_of_torch_are_refused(tmp_path):
-    records = {name: {"versions": {"torch": torch}} for name, torch in (("a", "1"), ("b", "2"), ("c", "2"))}
+    records = {"a": made("1"), "b": made("2"), "c": made("2")}
     require_one_torch(Outcome({name: records[name] for name in "bc"}), tmp_path)
     with pytest.raises(ValueError, match="torch 1: a; torch 2: b, c"):
         require_one_torch(Outcome(records), tmp_path)

@@ -62,7 +62,7 @@ def test_moving_a_file_orphans_nothing(tmp_path, monkeypatch):
     record, remark = read_record(tmp_path, Trial(work="test.count", config={"value": 1, "log": ""}))
     assert remark is None
     assert record is not None
-    assert record["result"] == {"value": 1}
+    assert record.result == {"value": 1}
 
 
 def test_raising_the_version_orphans_nothing(tmp_path, monkeypatch):
@@ -77,7 +77,7 @@ def test_raising_the_version_orphans_nothing(tmp_path, monkeypatch):
         versions.cache_clear()
     assert remark is None
     assert record is not None
-    assert record["versions"]["boosted-attention"] != "99.0"
+    assert record.versions["boosted-attention"] != "99.0"
 
 
 def test_a_raised_schema_is_another_trial(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from boosted_attention.analysis.importance import LayerImportance
+from boosted_attention.analysis.survey import BrokenModelError
 from boosted_attention.lab.experiments.language import analysis
 from boosted_attention.lab.experiments.language._arms import PLAIN
 from boosted_attention.lab.experiments.language._trials import training_trial
@@ -22,9 +23,11 @@ from boosted_attention.lab.work.language import (
     analysis_of,
     outcome_of,
     start_anew_with_another_torch,
+    timed_outcome_of,
     train_time_matched,
 )
 from boosted_attention.records import to_json
+from boosted_attention.train.loop import TrainingError
 from tests.lab.experiments.language.test_analysis import one
 from tests.lab.experiments.made import language_result
 
@@ -169,3 +172,63 @@ def test_the_analysis_of_a_pair_that_diverged_says_so(tmp_path):
     options = {"sequences": 1, "pairs": 1, "with_explorer": False}
     result = WORKS["language.analyse"].perform(context, model={}, against={}, **options)
     assert analysis_of(result) == Diverged(**told)
+
+
+@pytest.mark.parametrize(
+    ("work", "options"),
+    [
+        ("language.train-selected", {"choose": "importance", "model": {}, "training": {}, "data": {}}),
+        ("language.importance", {"model": {}, "sequences": 1}),
+        ("language.halting", {"model": {}, "sequences": 1}),
+    ],
+)
+def test_what_builds_on_a_model_that_diverged_says_so(work, options, tmp_path):
+    told = {"diverged": "step 7: loss NaN", "data": "d"}
+    context = Context(folder=tmp_path, shared=tmp_path, earlier=(Finished(config={}, result=told, folder=tmp_path),))
+    assert WORKS[work].perform(context, **options) == told
+
+
+@pytest.fixture
+def diverging(monkeypatch):
+    """Every training ends at its second step, and every text is called "d"."""
+
+    def train_model(*args):
+        raise TrainingError("step 2: loss nan")
+
+    monkeypatch.setattr(language, "train_model", train_model)
+    monkeypatch.setattr(language, "fingerprint", lambda context, model, data: f"{model['name']}, {data['corpus']}")
+    return {"diverged": "step 2: loss nan", "data": "m, text"}
+
+
+def test_a_time_matched_model_that_diverges_is_a_result(diverging, tmp_path):
+    timing = Finished(config={}, result={"measured": {"boosted": 1.0, "20": 0.95}}, folder=tmp_path)
+    context = Context(folder=tmp_path, shared=tmp_path, earlier=(timing,))
+    result = train_time_matched(context, model={"name": "m"}, training={}, data={"corpus": "text"})
+    assert result == diverging
+    assert timed_outcome_of(result) == Diverged(**diverging)
+
+
+def test_a_model_with_chosen_layers_that_diverges_is_a_result(diverging, tmp_path):
+    worth = Finished(config={}, result=to_json(one(0).importance), folder=tmp_path)
+    context = Context(folder=tmp_path, shared=tmp_path, earlier=(worth,))
+    given = {"model": {"name": "m"}, "training": {"seed": 1}, "data": {"corpus": "text"}}
+    assert language.train_selected(context, choose="importance", **given) == diverging
+
+
+@pytest.mark.usefixtures("diverging")
+def test_a_model_whose_corrections_cannot_be_weighed_is_a_result(monkeypatch, tmp_path):
+    def importance(module, rows, progress):
+        raise BrokenModelError("loss NaN")
+
+    config = SimpleNamespace(model=SimpleNamespace(vocab_size=300, max_len=4))
+    trained = SimpleNamespace(module="the model", config=config)
+    tokens = SimpleNamespace(splits={"validation": np.arange(50)})
+    monkeypatch.setattr(language, "trained_again", lambda earlier, context: trained)
+    monkeypatch.setattr(language, "prepare", lambda data, vocab_size: tokens)
+    monkeypatch.setattr(language, "importance", importance)
+    earlier = Finished(config={}, result={"test": {}}, folder=tmp_path)
+    context = Context(folder=tmp_path, shared=tmp_path, earlier=(earlier,))
+    result = language.measure_importance(
+        context, model={"model": {"name": "m"}, "data": {"corpus": "text"}}, sequences=3
+    )
+    assert result == {"diverged": "loss NaN", "data": "m, text"}

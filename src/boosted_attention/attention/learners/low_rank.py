@@ -58,10 +58,10 @@ def checked_rank(options: LayerOptions, rank: int | None) -> int:
 
 
 class LowRankAttention(AttentionLayer, learner="low-rank"):
-    """Multi-head attention in a space of ``rank`` dimensions, expanded to n_heads * head_dim behind it.
+    """Low-rank attention, E softmax(scale Q K^T) V: multi-head attention in a narrow space, expanded by E.
 
-    x (B, T, d_model) -> (B, T, d_model). Behind a full round, as ``learner=("softmax", "low-rank")``, it makes cheap
-    corrections.
+    x (B, T, d_model) -> (B, T, d_model). Q, K and V are ``rank`` wide, all heads together, and E, without a bias, makes
+    n_heads * head_dim of it. Behind a full round, as ``learner=("softmax", "low-rank")``, it makes cheap corrections.
     Reference: Bhojanapalli et al., "Low-Rank Bottleneck in Multi-head Attention Models", ICML 2020,
     https://arxiv.org/abs/2002.07028
     """

@@ -5,20 +5,15 @@ A file whose name does not begin with an underscore holds one ``EXPERIMENT`` and
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 from boosted_attention.lab.experiment import Experiment
 from boosted_attention.lab.judging.place import Kind
+from boosted_attention.registration import import_folder
 from boosted_attention.validation import require_choice
 
 
 def found() -> dict[str, Experiment]:
     """Every experiment below this folder, in the order they are listed."""
-    experiments = []
-    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
-        if not module.ispkg and not module.name.rpartition(".")[2].startswith("_"):
-            experiments.append(importlib.import_module(module.name).EXPERIMENT)
+    experiments = [module.EXPERIMENT for module in import_folder(__name__)]
     named = {e.name: e for e in sorted(experiments, key=lambda e: e.order)}
     assert len(named) == len(experiments), "two experiments have the same name"
     ids = [claim.id for e in experiments for claim in e.claims]

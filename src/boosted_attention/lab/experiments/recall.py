@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,11 +20,11 @@ from boosted_attention.lab.judging.table import Cell, Paired, Table, cell, exact
 from boosted_attention.lab.judging.verdicts import above
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.lab.work.recall import TASKS
+from boosted_attention.lab.work.language import Diverged
+from boosted_attention.lab.work.recall import TASKS, outcome_of
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.planning.matching import match_cost
 from boosted_attention.recall.scoring import RecallResult
-from boosted_attention.records import from_json
 from boosted_attention.train.config import TrainingConfig
 
 TITLE = "Recall and composition at equal parameters: accuracy (%)"
@@ -89,18 +89,31 @@ def needed(preset: Preset) -> list[Trial]:
     return trials_of(preset, [STANDARD, BOOSTED])
 
 
-def found_by(preset: Preset, results: Results) -> dict[str, dict[str, dict[int, RecallResult]]]:
-    """Results by layer, task and seed, of the layers that have them all."""
-    found = {}
+@dataclass
+class Found:
+    """Results by layer, task and seed, of the layers that were run; a task on which a training diverged has none."""
+
+    trained: dict[str, dict[str, dict[int, RecallResult]]]
+    diverged: dict[tuple[str, str], dict[int, Diverged]]  # by layer and task
+
+
+def found_by(preset: Preset, results: Results) -> Found:
+    """Read the results of the layers that have them all."""
+    found = Found(trained={}, diverged={})
     for layer in layers(preset):
-        with suppress(KeyError):  # not there, or its training diverged
-            found[layer] = {
-                name: {
-                    seed: from_json(RecallResult, results(one_trial(preset, name, layer, seed)))
-                    for seed in preset.recall.seeds
-                }
+        with suppress(KeyError):  # not there
+            outcomes = {
+                name: {seed: outcome_of(results(one_trial(preset, name, layer, seed))) for seed in preset.recall.seeds}
                 for name in TASK
             }
+            found.trained[layer] = {}
+            for name, by_seed in outcomes.items():
+                diverged = {seed: one for seed, one in by_seed.items() if isinstance(one, Diverged)}
+                if diverged:
+                    found.diverged[layer, name] = diverged
+                else:
+                    read = {seed: one for seed, one in by_seed.items() if isinstance(one, RecallResult)}
+                    found.trained[layer][name] = read
     return found
 
 
@@ -124,20 +137,31 @@ def collect(preset: Preset, results: Results) -> Table:
     table = Table(TITLE, [*columns, "parameters (k)"])
     table.places[""] = Place(kind=Kind.SYNTHETIC, text="sequence tasks")
     found = found_by(preset, results)
-    for layer, by_task in found.items():
+    for layer, by_task in found.trained.items():
         cells: list[Cell | None] = []
-        for name, by_seed in by_task.items():
-            cells += [cell(accuracy_of(name, layer), over_seeds(trained(by_seed))), Cell(over_seeds(doubled(by_seed)))]
+        for name in TASK:
+            if name not in by_task:
+                cells += [None, None]
+                continue
+            own, longer = trained(by_task[name]), doubled(by_task[name])
+            cells += [cell(accuracy_of(name, layer), over_seeds(own)), Cell(over_seeds(longer))]
         sizes = [result.parameters / 1e3 for by_seed in by_task.values() for result in by_seed.values()]
-        table.add_row(layer, [*cells, Cell(exactly(sum(sizes) / len(sizes)))])
+        table.add_row(layer, [*cells, Cell(exactly(sum(sizes) / len(sizes))) if sizes else None])
     for (name, rival), quantity in OVER.items():
-        if rival in found:
-            table.compare([Paired(quantity, trained(found[BOOSTED][name]), trained(found[rival][name]))])
-        else:
+        diverged = [layer for layer in (BOOSTED, rival) if (layer, name) in found.diverged]
+        if diverged:
+            table.failed[quantity] = f"{' and '.join(diverged)} diverged"
+        elif rival not in found.trained:
             table.missing[quantity] = f"{rival} was not run"
-    absent = [layer for layer in layers(preset) if layer not in found]
+        else:
+            ours, theirs = (trained(found.trained[layer][name]) for layer in (BOOSTED, rival))
+            table.compare([Paired(quantity, ours, theirs)])
+    for (layer, name), by_seed in found.diverged.items():
+        told = "; ".join(f"seed {seed}: {one.diverged}" for seed, one in by_seed.items())
+        table.notes.append(f"{layer} diverged on {name} and has no numbers there: {told}.")
+    absent = [layer for layer in layers(preset) if layer not in found.trained]
     if absent:
-        table.notes.append(f"Not run, or diverged: {', '.join(absent)}.")
+        table.notes.append(f"Not run: {', '.join(absent)}.")
     length = {name: options["length"] for name, options in TASK.items()}
     table.notes.append(
         f"Models of {preset.recall.n_layers} layer{'s' * (preset.recall.n_layers > 1)} with rotary positions, "
@@ -151,12 +175,15 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
     found = found_by(preset, results)
     panels = []
     for name in TASK:
+        own = {layer: by_task[name] for layer, by_task in found.trained.items() if name in by_task}
+        if not own:
+            continue
         series = []
         for i, (label, of) in enumerate((("trained length", trained), ("twice it", doubled))):
             offset, width = beside(2, i)
-            bars = [over_seeds(of(by_task[name])) for by_task in found.values()]
-            series.append(measured(label, [x + offset for x in range(len(found))], bars, style="bars", width=width))
-        ticks = {float(x): layer for x, layer in enumerate(found)}
+            bars = [over_seeds(of(by_seed)) for by_seed in own.values()]
+            series.append(measured(label, [x + offset for x in range(len(own))], bars, style="bars", width=width))
+        ticks = {float(x): layer for x, layer in enumerate(own)}
         panels.append(Panel(title=name, x_label="layer", y_label="accuracy (%)", series=series, ticks=ticks))
     caption = "Not in the paper: models of one size, by attention layer."
     return Figure(name="recall", title="Recall and composition", caption=caption, panels=panels)

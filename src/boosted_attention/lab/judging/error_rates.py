@@ -6,7 +6,7 @@ hold, and where one part is enough, none does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -64,6 +64,7 @@ class Case:
         first: true value of the first part.
         others: true value of the other parts.
         needs_all: whether the fact needs all its parts.
+        one_by_one: whether each is judged by itself after the correction, as controls are, and one verdict is enough.
     """
 
     truth: str
@@ -72,6 +73,7 @@ class Case:
     first: float
     others: float
     needs_all: bool = True
+    one_by_one: bool = False
 
 
 POSITIVE, ALIKE = above(0.0), equal(0.0, MARGIN)
@@ -94,6 +96,26 @@ CASES = (
     Case(
         truth="all equivalences are at their margin", verdict=CONTRADICTED, criterion=ALIKE, first=MARGIN, others=MARGIN
     ),
+    Case(
+        truth="all differences are barely above zero, one part is enough",
+        verdict=CONTRADICTED,
+        criterion=POSITIVE,
+        first=0.0,
+        others=0.0,
+        needs_all=False,
+    ),
+    *(
+        Case(
+            truth=f"any control, all differences are {zero}",
+            verdict=verdict,
+            criterion=POSITIVE,
+            first=0.0,
+            others=0.0,
+            needs_all=False,
+            one_by_one=True,
+        )
+        for verdict, zero in ((REPRODUCED, "zero"), (CONTRADICTED, "barely above zero"))
+    ),
 )
 
 
@@ -104,7 +126,7 @@ def estimates(values: np.ndarray) -> list[Estimate]:
 
 
 def family_rate(case: Case, noise: Noise, size: int, seeds: int, draws: int = DRAWS) -> float:
-    """Share of families in which the fact gets the verdict of the case.
+    """Share of families in which the fact, or any control, gets the verdict of the case.
 
     Args:
         case: truth, rule and verdict.
@@ -120,12 +142,21 @@ def family_rate(case: Case, noise: Noise, size: int, seeds: int, draws: int = DR
     hits = 0
     for i in range(0, draws * size, size):
         verdicts = decide(known[i : i + size], alone=case.needs_all)
-        hits += fact_verdict(verdicts, case.needs_all) == case.verdict
+        if case.one_by_one:
+            hits += case.verdict in verdicts
+        else:
+            hits += fact_verdict(verdicts, case.needs_all) == case.verdict
     return hits / draws
 
 
-def number_rate(verdict: str, effect: float, noise: Noise, seeds: int, runs: int, draws: int = NUMBERS) -> float:
-    """Share of numbers that get a verdict although it is wrong.
+def number_rate(judged: Sequence[str], verdict: str, size: int = 1) -> float:
+    """Share of families of numbers, each judged by itself, in which any one gets a verdict."""
+    families = [judged[i : i + size] for i in range(0, len(judged) - size + 1, size)]
+    return sum(verdict in family for family in families) / len(families)
+
+
+def judged_numbers(verdict: str, effect: float, noise: Noise, seeds: int, runs: int, draws: int = NUMBERS) -> list[str]:
+    """The verdicts on independent numbers where one of them would be wrong.
 
     Args:
         verdict: "reproduced", where the truth is the rival; or "not reproduced", where it is the paper's.
@@ -140,10 +171,9 @@ def number_rate(verdict: str, effect: float, noise: Noise, seeds: int, runs: int
     ours = estimates(noise(rng, (draws, seeds)) + (effect if is_papers else 0.0))
     theirs = (normal if noise is outlying else noise)(rng, (draws, runs)).mean(axis=1)
     figures = effect + theirs if is_papers else np.full(draws, effect)
-    judged = [
+    return [
         replace(number(runs=runs), target=figure).judge(e) for figure, e in zip(figures.tolist(), ours, strict=True)
     ]
-    return judged.count(verdict) / draws
 
 
 def rows() -> Iterator[tuple[str, list[float]]]:
@@ -153,8 +183,10 @@ def rows() -> Iterator[tuple[str, list[float]]]:
             for runs in (1, 2):
                 for name, noise in NOISES.items():
                     where = f"{effect:g} apart, {runs} run{'s' * (runs > 1)} of the paper's"
-                    rates = [number_rate(verdict, effect, noise, n, runs) for n in SEEDS]
-                    yield f"{verdict} | {truth}, {where} | 1 | {name}", rates
+                    judged = [judged_numbers(verdict, effect, noise, n, runs) for n in SEEDS]
+                    for size in FAMILIES:
+                        rates = [number_rate(own, verdict, size) for own in judged]
+                        yield f"{verdict} | {truth}, {where} | {size} | {name}", rates
     for case in CASES:
         for size in FAMILIES:
             for name, noise in NOISES.items():

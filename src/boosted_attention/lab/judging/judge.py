@@ -19,6 +19,7 @@ from boosted_attention.lab.judging.verdicts import (
     CONTRADICTED,
     FAILED,
     LEVEL,
+    NOT_REPRODUCED,
     NOT_RUN,
     OPEN,
     REPRODUCED,
@@ -27,6 +28,7 @@ from boosted_attention.lab.judging.verdicts import (
 from boosted_attention.statistics import Estimate, holm
 
 ELSEWHERE = "judged at the paper's own size and text only"
+EXPLAINS = (CANNOT_TELL, NOT_REPRODUCED, FAILED, NOT_RUN, OPEN)  # why a fact cannot be told, the best reason first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,7 @@ class Judged:
     place: Place | None = None  # None where nothing was run
     ours: Estimate | None = None
     remark: str = ""  # why there is no number, or what the seeds could have shown
+    level: float = LEVEL  # what its p value must stay below, where it cannot be told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,7 @@ class JudgedFact:
     fact: Fact
     verdict: str
     place: Place | None = None  # None where nothing was run
-    parts: tuple[Judged, ...] = ()
+    parts: tuple[Judged, ...] = ()  # those included that were not run, and would be measured at this place
 
     @property
     def title(self) -> str:
@@ -67,9 +70,10 @@ class JudgedFact:
 
     @property
     def headline(self) -> Judged | None:
-        """The part that is shown: one that decided against the fact, otherwise the first."""
-        against = [part for part in self.parts if part.verdict == self.verdict]
-        return next(iter(against or self.parts), None)
+        """The part that is shown: one with the fact's verdict, or one that explains it; otherwise the first."""
+        reasons = EXPLAINS if self.verdict == CANNOT_TELL else (self.verdict,)
+        shown = (part for reason in reasons for part in self.parts if part.verdict == reason)
+        return next(shown, next(iter(self.parts), None))
 
 
 @dataclass(frozen=True)
@@ -143,16 +147,19 @@ def judge_family(rows: Sequence[Judged], alone: bool) -> list[Judged]:
         and row.claim.criterion.is_test
         and (p := row.claim.criterion.test(row.ours)) is not None
     }
-    verdicts = dict(zip(found, decide(list(found.values()), alone), strict=True))
-    return [with_verdict(row, verdicts.get(i)) for i, row in enumerate(rows)]
+    family = list(found.values())
+    verdicts, level = dict(zip(found, decide(family, alone), strict=True)), level_met(family, alone)
+    return [with_verdict(row, verdicts.get(i), level) for i, row in enumerate(rows)]
 
 
-def with_verdict(row: Judged, verdict: str | None) -> Judged:
+def with_verdict(row: Judged, verdict: str | None, level: float) -> Judged:
+    """The claim with the verdict of its family; without one it has too few seeds."""
     if row.ours is None or not row.claim.criterion.is_test:
         return row
-    verdict = verdict or CANNOT_TELL  # too few seeds
-    remark = row.claim.criterion.limit(row.ours) if verdict == CANNOT_TELL else ""
-    return replace(row, verdict=verdict, remark=remark)
+    if verdict is not None and verdict != CANNOT_TELL:
+        return replace(row, verdict=verdict, remark="")
+    limit = row.claim.criterion.limit(row.ours, level)
+    return replace(row, verdict=CANNOT_TELL, remark=limit, level=level)
 
 
 def decide(family: Sequence[PValues], alone: bool) -> list[str]:
@@ -166,6 +173,18 @@ def decide(family: Sequence[PValues], alone: bool) -> list[str]:
     ]
 
 
+def level_met(family: Sequence[PValues], alone: bool) -> float:
+    """The level at which a part that cannot be told would have supported its fact.
+
+    Holm's correction asks the smallest of m p values to stay below a share of 1/m, and of 1/(m - r) once r others have
+    passed: what did not pass was held against that.
+    """
+    if alone:
+        return LEVEL
+    passed = sum(p < LEVEL for p in holm([p.supports for p in family]))
+    return LEVEL / max(1, len(family) - passed)
+
+
 def judge_fact(fact: Fact, rows: Sequence[Judged]) -> list[JudgedFact]:
     """Judge a fact at every place where one of its parts was run."""
     parts: dict[Place | None, list[Judged]] = {}
@@ -175,17 +194,14 @@ def judge_fact(fact: Fact, rows: Sequence[Judged]) -> list[JudgedFact]:
     ran = {place: own for place, own in parts.items() if any(row.verdict != NOT_RUN for row in own)}
     if not ran:
         return [JudgedFact(fact=fact, verdict=NOT_RUN)]
-    waiting = tuple(parts.get(None, ()))
-    return [
-        JudgedFact(
-            fact=fact,
-            verdict=fact_verdict([row.verdict for row in own + still_to_run(place, waiting)], fact.needs_all),
-            place=place,
-            parts=tuple(own),
-        )
-        for place, own in ran.items()
-        if place is not None
-    ]
+    judged = []
+    for place, own in ran.items():
+        if place is None:
+            continue
+        deciding = own + still_to_run(place, parts.get(None, ()))
+        verdict = fact_verdict([row.verdict for row in deciding], fact.needs_all)
+        judged.append(JudgedFact(fact=fact, verdict=verdict, place=place, parts=tuple(deciding)))
+    return judged
 
 
 def still_to_run(place: Place | None, waiting: Sequence[Judged]) -> list[Judged]:
@@ -202,4 +218,4 @@ def fact_verdict(verdicts: Sequence[str], needs_all: bool) -> str:
         return next((v for v in (REPRODUCED, OPEN) if set(verdicts) == {v}), CANNOT_TELL)
     if REPRODUCED in verdicts:
         return REPRODUCED
-    return CONTRADICTED if set(verdicts) == {CONTRADICTED} else CANNOT_TELL
+    return next((v for v in (CONTRADICTED, FAILED) if set(verdicts) == {v}), CANNOT_TELL)

@@ -48,19 +48,30 @@ def shown(judged: Judged) -> str:
     return f"{ours.mean:.4g}" if ours.n <= 1 else f"{ours.mean:.4g} [{ours.low:.4g}, {ours.high:.4g}]"
 
 
+def shown_with_remark(judged: Judged) -> str:
+    """Our number with its interval, and what the seeds could have shown; where there is no number, why."""
+    return "; ".join(text for text in (shown(judged), judged.remark if judged.ours is not None else "") if text)
+
+
 def shown_fact(judged: JudgedFact) -> str:
-    """The number of a fact's headline, with what the seeds could have shown; of checks, how many hold."""
+    """The number of a fact's headline, with what the seeds could have shown; of checks, how many hold.
+
+    A headline with another verdict than the fact, which it keeps from being told, comes with that verdict.
+    """
     checks = [part for part in judged.parts if part.claim.criterion.rule == "holds"]
     if checks and len(checks) == len(judged.parts):
         return f"{sum(part.verdict == REPRODUCED for part in checks)} of {len(checks)} checks hold"
     headline = judged.headline
-    if headline is None or headline.ours is None:
-        return "" if headline is None else headline.remark
-    e, criterion = headline.ours, headline.claim.criterion
+    if headline is None:
+        return ""
+    e, own = headline.ours, "" if headline.verdict == judged.verdict else headline.verdict
+    if e is None:
+        return ": ".join(text for text in (own, headline.remark) if text)
     number = f"{e.mean:.3g}" if e.n <= 1 else f"{e.mean:.3g} [{e.low:.3g}, {e.high:.3g}]"
-    if judged.verdict != CANNOT_TELL or not criterion.is_test:
-        return number
-    return f"{number}; {e.n} {e.over}" if too_few(e) else f"{number}; could show {criterion.smallest(e):.2g}"
+    if headline.verdict != CANNOT_TELL or not headline.claim.criterion.is_test:
+        return "; ".join(text for text in (number, own) if text)
+    could = f"could show {headline.claim.criterion.smallest(e, headline.level):.2g}"
+    return f"{number}; {e.n} {e.over}" if too_few(e) else f"{number}; {could}"
 
 
 def said_of_fact(judged: JudgedFact) -> str:
@@ -85,45 +96,52 @@ def tally(verdicts: Iterable[str]) -> str:
 
 
 def distinct(rows: Sequence[Judged]) -> list[str]:
-    """Return one verdict per distinct estimate: a number that several claims restate counts once, at its worst.
+    """Return one verdict per distinct estimate of one place: what several claims restate counts once, at its worst.
 
-    Checks without randomness count each by itself; estimates are the same if their mean, spread and seeds are.
+    Estimates are the same if their mean, spread and seeds are. Checks without randomness, and what failed to give a
+    number, are the same if their quantity is.
     """
     verdicts: dict[Any, list[str]] = {}
     for row in rows:
         e = row.ours
-        if e is not None:
-            check = row.claim.experiment, row.claim.quantity
-            verdicts.setdefault((round(e.mean, 12), round(e.std, 12), e.n) if e.n else check, []).append(row.verdict)
+        if e is not None and e.n:
+            verdicts.setdefault((round(e.mean, 12), round(e.std, 12), e.n), []).append(row.verdict)
+        elif row.verdict != NOT_RUN:
+            verdicts.setdefault((row.claim.experiment, row.claim.quantity.name), []).append(row.verdict)
     return [next(v for v in LEAST_FAVOURABLE if v in group) for group in verdicts.values()]
 
 
 def places_of(ledger: Ledger) -> list[Place]:
     """Every place that was run, in the order of the claims."""
-    return list(dict.fromkeys(row.place for row in ledger.rows if row.place is not None and row.ours is not None))
+    return list(dict.fromkeys(row.place for row in ledger.rows if row.place is not None and row.verdict != NOT_RUN))
 
 
 def counts(ledger: Ledger) -> list[str]:
-    """Count facts, then distinct estimates, then controls, at each place by itself: no sum over places."""
+    """Count the paper's facts and distinct estimates, then our questions and controls, each place by itself."""
     papers = [fact for fact in ledger.facts if not fact.fact.is_ours]
     lines = []
     for place in places_of(ledger):
         own = [fact.verdict for fact in papers if fact.place == place]
         rows = [row for row in ledger.rows if row.place == place]
-        estimates = distinct([row for row in rows if row.claim.role is not Role.CONTROL])
-        controls = distinct([row for row in rows if row.claim.role is Role.CONTROL])
-        counted = ((own, "fact"), (estimates, "distinct estimate"), (controls, "control"))
-        parts = [f"{len(v)} {what}{'s' * (len(v) > 1)} ({tally(v)})" for v, what in counted if v]
+        said = [row for row in rows if row.claim.role is not Role.CONTROL]
+        counted = (
+            (own, "fact", ""),
+            (distinct([row for row in said if not row.claim.fact.is_ours]), "distinct estimate", ""),
+            (distinct([row for row in said if row.claim.fact.is_ours]), "estimate", " for questions of ours"),
+            (distinct([row for row in rows if row.claim.role is Role.CONTROL]), "control", ""),
+        )
+        parts = [f"{len(v)} {what}{'s' * (len(v) > 1)}{whose} ({tally(v)})" for v, what, whose in counted if v]
         lines.append(f"{place}: {'; '.join(parts)}")
     waiting = [fact.fact.title for fact in papers if fact.place is None]
     return lines + ([f"not run at any place: {', '.join(waiting)}"] if waiting else [])
 
 
 def facts_table(ledger: Ledger) -> RichTable:
-    """The facts that were run, as a table of one line each, where the terminal is wide enough."""
-    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("fact", "where", "verdict", "ours, 95 % interval", "paper"):
-        table.add_column(heading, no_wrap=heading == "verdict")
+    """The facts that were run, as a table: one line each where the terminal is wide, two on 80 columns."""
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, expand=True)
+    shares = {"fact": 17, "where": None, "verdict": None, "ours [95 %]": 16, "paper": 13}  # of what the others leave
+    for heading, share in shares.items():
+        table.add_column(escape(heading), ratio=share, no_wrap=heading == "verdict")
     for judged in ran(ledger):
         colour = COLOURS[judged.verdict]
         table.add_row(
@@ -170,18 +188,29 @@ def as_markdown(ledger: Ledger) -> str:
     ]
     for judged in ledger.rows:
         c = judged.claim
-        cells = [c.id, c.fact.id, section(judged), c.sentence, c.paper, shown(judged), judged.verdict]
+        cells = [c.id, c.fact.id, section(judged), c.sentence, c.paper, shown_with_remark(judged), judged.verdict]
         lines.append(f"| {' | '.join([*cells, where(judged.place)])} |")
     return "\n".join(lines) + "\n"
 
 
 def facts_markdown(ledger: Ledger) -> str:
-    """The facts that were run, as a table of Markdown."""
-    lines = ["| fact | where | verdict | ours, 95 % interval | paper |", "|---|---|---|---|---|"]
-    for judged in ran(ledger):
-        cells = [judged.sentence, where(judged.place), judged.verdict, shown_fact(judged), said_of_fact(judged)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    """The facts that were run, as a table of Markdown; questions of ours in a second one."""
+    papers = [judged for judged in ran(ledger) if not judged.fact.is_ours]
+    ours = [judged for judged in ran(ledger) if judged.fact.is_ours]
+    lines = [*table_of_facts("fact", papers), ""]
+    if ours:
+        lines += ["Questions of ours, which are no facts of the paper:", "", *table_of_facts("question", ours), ""]
+    return "\n".join(lines)
+
+
+def table_of_facts(what: str, facts: Sequence[JudgedFact]) -> list[str]:
+    """The lines of a table of Markdown, whose first column is called ``what``."""
+    rows = [
+        [judged.sentence, where(judged.place), judged.verdict, shown_fact(judged), said_of_fact(judged)]
+        for judged in facts
+    ]
+    heading = f"| {what} | where | verdict | ours, 95 % interval | paper |"
+    return [heading, "|---|---|---|---|---|", *(f"| {' | '.join(cells)} |" for cells in rows)]
 
 
 def as_rows(ledger: Ledger) -> dict[str, list[dict[str, Any]]]:

@@ -66,19 +66,30 @@ class Criterion:
         """Return the verdict of a rule that needs no family."""
         return CANNOT_TELL if too_few(ours) and self.rule != "open" else VALUES[self.rule](ours, self)
 
-    def limit(self, ours: Estimate) -> str:
-        """Say the smallest effect that the seeds could have shown."""
+    def limit(self, ours: Estimate, level: float = LEVEL) -> str:
+        """Say the smallest effect that the seeds could have shown.
+
+        Args:
+            ours: our number.
+            level: what a test's p value must stay below, where a correction for its family asks for less than 5 %.
+        """
         if too_few(ours):
             return f"{ours.n} {ours.over}, at least {FEWEST_SEEDS} are needed"
-        return f"{ours.n} {ours.over} {LIMITS[self.rule].format(self.smallest(ours))}"
+        corrected = f", at a level of {100 * level:.2g} %" if self.is_test and level < LEVEL else ""
+        return f"{ours.n} {ours.over} {LIMITS[self.rule].format(self.smallest(ours, level))}{corrected}"
 
-    def smallest(self, ours: Estimate) -> float:
-        """Return what LIMITS speaks of: the smallest distance, margin or effect that the seeds could have shown."""
+    def smallest(self, ours: Estimate, level: float = LEVEL) -> float:
+        """Return what LIMITS speaks of: the smallest distance, margin or effect that the seeds could have shown.
+
+        Args:
+            ours: our number.
+            level: what a test's p value must stay below.
+        """
         if self.rule == "number":
             return 2 * self.half_width(ours)
         if self.rule == "equal":
-            return abs(ours.mean - self.target) + t_quantile(ours.n - 1) * ours.standard_error
-        return smallest_effect(ours.std, ours.n)
+            return abs(ours.mean - self.target) + t_quantile(ours.n - 1, 1 - level) * ours.standard_error
+        return smallest_effect(ours.std, ours.n, level=level)
 
     def half_width(self, ours: Estimate) -> float:
         """Return how far our mean and the paper's figure may lie apart by chance: t s sqrt(1/n + 1/k)."""

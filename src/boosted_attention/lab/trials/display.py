@@ -51,10 +51,10 @@ class Display:
         self.total += len(trials)
         self.expected |= {trial.key: trial.seconds for trial in trials}
 
-    def start(self, trial: Trial, place: str = "") -> None:
+    def start(self, trial: Trial, note: str = "") -> None:
         self.fractions[trial.key] = 0.0
-        if self.bars is None and place:
-            self.console.print(f"{trial.label}: {place}", markup=False, soft_wrap=True)
+        if self.bars is None and note:
+            self.console.print(f"{trial.label}: {note}", markup=False, soft_wrap=True)
         if self.bars is not None:
             self.tasks[trial.key] = self.bars.add_task(trial.label, total=1.0, note="")
 

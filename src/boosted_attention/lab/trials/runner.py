@@ -5,7 +5,6 @@ An executor decides where those processes are: on this machine, or on a cluster 
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import signal
 import time
@@ -22,7 +21,7 @@ from rich.console import Console
 from boosted_attention.compat import COMPILER
 from boosted_attention.files import write_atomically, write_json
 from boosted_attention.lab.trials.display import Display
-from boosted_attention.lab.trials.store import FOLDER, Outcome, read_record, set_aside, write_record
+from boosted_attention.lab.trials.store import FOLDER, Outcome, load_record, read_record, set_aside, write_record
 from boosted_attention.lab.trials.trial import WORKS, Context, Finished, Perform, Settings, Trial
 
 Follow = Callable[[Outcome], Sequence[Trial]]
@@ -61,8 +60,8 @@ def execute(
             more = f" (and {len(outcome.remarks) - 1} more)" if len(outcome.remarks) > 1 else ""
             note = f"{outcome.remarks[0]}{more}: kept beside it as result.old-N.json, and done again"
             display.console.print(note, markup=False, soft_wrap=True)
-        place = Place(directory=directory, shared=out / "shared", settings=settings or Settings())
-        pool = Pool(place, workers, executor or LocalExecutor(waiting), display, outcome)
+        workspace = Workspace(directory=directory, shared=out / "shared", settings=settings or Settings())
+        pool = Pool(workspace, workers, executor or LocalExecutor(waiting), display, outcome)
         pool.finish(waiting, follow)
     return outcome
 
@@ -94,7 +93,7 @@ def order(trial: Trial) -> tuple[int, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Workspace:
     """Folders and settings that all trials share."""
 
     directory: Path  # of all trials
@@ -108,18 +107,18 @@ class Job:
 
     trial: Trial
     perform: Perform
-    place: Place
+    workspace: Workspace
 
     @property
     def directory(self) -> Path:
-        return self.place.directory / self.trial.key
+        return self.workspace.directory / self.trial.key
 
 
 class Pool:
     """At most ``workers`` trials at a time, in an order that respects what builds on what."""
 
-    def __init__(self, place: Place, workers: int, executor: Executor, display: Display, outcome: Outcome):
-        self.place, self.workers, self.executor = place, workers, executor
+    def __init__(self, workspace: Workspace, workers: int, executor: Executor, display: Display, outcome: Outcome):
+        self.workspace, self.workers, self.executor = workspace, workers, executor
         self.display, self.outcome = display, outcome
         self.given_up: set[str] = set()  # trials that failed, which are tried again next time
 
@@ -155,15 +154,15 @@ class Pool:
             known = len(self.outcome.records)
             there = {t.key for t in [*left, *(a.trial for a in active)]} | self.given_up | set(self.outcome.records)
             wanted = [trial for trial in follow(self.outcome) if trial.key not in there]
-            new = without_result(wanted, self.place.directory, self.outcome)
+            new = without_result(wanted, self.workspace.directory, self.outcome)
             self.display.expect(new)
             left[:] = sorted([*left, *new], key=order)
 
     def _start(self, trial: Trial) -> Active:
-        job = Job(trial=trial, perform=WORKS[trial.work].perform, place=self.place)
+        job = Job(trial=trial, perform=WORKS[trial.work].perform, workspace=self.workspace)
         (job.directory / "error.txt").unlink(missing_ok=True)  # of an earlier attempt
         process = self.executor.start(job)
-        self.display.start(trial, process.place)
+        self.display.start(trial, process.note)
         return Active(trial=trial, process=process)
 
     def _next(self, left: list[Trial], active: Sequence[Active]) -> Trial | None:
@@ -184,10 +183,10 @@ class Pool:
 
     def _end(self, ended: Active) -> None:
         trial = ended.trial
-        record, _ = read_record(self.place.directory, trial)
+        record, _ = read_record(self.workspace.directory, trial)
         problem = None
         if record is None:
-            error = self.place.directory / trial.key / "error.txt"
+            error = self.workspace.directory / trial.key / "error.txt"
             if error.exists():
                 problem = f"{error.read_text(encoding='utf-8').strip().splitlines()[-1]} (see {error})"
             else:
@@ -203,7 +202,7 @@ class Process(Protocol):
     """A trial being done somewhere."""
 
     @property
-    def place(self) -> str: ...  # the job of a cluster, for people; "" on this machine
+    def note(self) -> str: ...  # the job of a cluster, for people; "" on this machine
     def alive(self) -> bool: ...
     def progress(self) -> Iterable[float]: ...  # what has been reported since the last call
     def problem(self) -> str: ...  # how it ended, where nothing else says why there is no result
@@ -254,7 +253,7 @@ class LocalProcess:
 
     process: BaseProcess
     reports: Connection
-    place: str = ""
+    note: str = ""
 
     def alive(self) -> bool:
         return self.process.is_alive()
@@ -299,9 +298,9 @@ def carry_out(job: Job, tell: Callable[[float], None]) -> None:
     try:
         context = Context(
             folder=directory,
-            shared=job.place.shared,
-            earlier=tuple(finished(job.place.directory / key) for key in trial.after),
-            settings=job.place.settings,
+            shared=job.workspace.shared,
+            earlier=tuple(finished(job.workspace.directory / key) for key in trial.after),
+            settings=job.workspace.settings,
             progress=report,
         )
         write_record(directory, trial, job.perform(context, **trial.config), time.monotonic() - started)
@@ -315,5 +314,5 @@ def carry_out(job: Job, tell: Callable[[float], None]) -> None:
 
 def finished(folder: Path) -> Finished:
     """Read a trial that is done."""
-    record = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return Finished(config=record["trial"]["config"], result=record["result"], folder=folder)
+    record = load_record(folder)
+    return Finished(config=record.config, result=record.result, folder=folder)

@@ -73,17 +73,17 @@ class SlurmExecutor:
 
     def start(self, job: Job) -> SlurmJob:
         """Submit the trial, unless it is in the queue already: whoever submitted it may have been killed."""
-        place = replace(
-            job.place, directory=job.place.directory.absolute(), shared=job.place.shared.absolute()
+        workspace = replace(
+            job.workspace, directory=job.workspace.directory.absolute(), shared=job.workspace.shared.absolute()
         )  # a job runs in a folder of its own
-        job = replace(job, place=place)
+        job = replace(job, workspace=workspace)
         job.directory.mkdir(parents=True, exist_ok=True)
         name = f"{job.trial.key}-{hashlib.sha256(str(job.directory).encode()).hexdigest()[:8]}"
         queued = (ask("squeue", "--noheader", "--format=%i", f"--name={name}") or "").split()
         number = queued[0] if queued else self._submit(job, name)
         self.queued.add(number)
-        place = f"job {number}, which was in the queue already" if queued else f"job {number}"
-        return SlurmJob(number, job.directory, self, place)
+        note = f"job {number}, which was in the queue already" if queued else f"job {number}"
+        return SlurmJob(number, job.directory, self, note)
 
     def _submit(self, job: Job, name: str) -> str:
         self.submitted.update_parameters(job_name=name)
@@ -104,7 +104,7 @@ class SlurmJob:
     number: str
     directory: Path
     executor: SlurmExecutor
-    place: str
+    note: str
 
     def alive(self) -> bool:
         return self.number in self.executor.queued

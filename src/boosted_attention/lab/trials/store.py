@@ -15,24 +15,48 @@ from typing import Any
 from boosted_attention import __version__
 from boosted_attention.files import free_name, write_json
 from boosted_attention.lab.trials.trial import Trial, canonical
+from boosted_attention.records import from_json, to_json
 from boosted_attention.validation import InputError, require, shortened
 
 FOLDER = "trials"  # below OUT
 OLD_FOLDER = "runs"  # where results lay while trials were named after modules
-RECORD = {"trial": dict, "label": str, "seconds": float, "versions": dict, "sha256": str}  # beside result and commit
+RESULT = "result.json"  # in a trial's folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What a finished trial left behind; its fields are the keys of result.json."""
+
+    trial: dict[str, Any]  # the trial's identity
+    label: str
+    result: Any  # as JSON
+    sha256: str  # of the result
+    seconds: float
+    versions: dict[str, str]
+    commit: str | None  # None outside a checkout
+
+    @property
+    def work(self) -> str:
+        """Name of what was computed."""
+        return self.trial["work"]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Configuration of the work."""
+        return self.trial["config"]
 
 
 @dataclass
 class Outcome:
     """Records of finished trials by key, and what went wrong with the others."""
 
-    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)  # label: what happened
     remarks: list[str] = field(default_factory=list)  # result files that could not be used
 
     def result(self, trial: Trial) -> Any:
         """The result of a finished trial, as JSON; KeyError if it is not there."""
-        return self.records[trial.key]["result"]
+        return self.records[trial.key].result
 
     def has(self, trials: Sequence[Trial]) -> bool:
         return all(trial.key in self.records for trial in trials)
@@ -40,33 +64,40 @@ class Outcome:
 
 def write_record(directory: Path, trial: Trial, result: Any, seconds: float) -> None:
     """Write what a trial computed, with what made it."""
-    record = {
-        "trial": trial.identity,
-        "label": trial.label,
-        "result": result,
-        "sha256": checksum(result),
-        "seconds": round(seconds, 3),
-        "versions": versions(),
-        "commit": commit(),
-    }
-    write_json(directory / "result.json", record)
+    record = Record(
+        trial=trial.identity,
+        label=trial.label,
+        result=result,
+        sha256=checksum(result),
+        seconds=round(seconds, 3),
+        versions=versions(),
+        commit=commit(),
+    )
+    write_json(directory / RESULT, to_json(record))
 
 
-def read_record(directory: Path, trial: Trial) -> tuple[dict[str, Any] | None, str | None]:
+def load_record(directory: Path) -> Record:
+    """Read the record in a trial's folder; ValueError if it is not whole."""
+    record = from_json(Record, json.loads((directory / RESULT).read_text(encoding="utf-8")))
+    if record.sha256 != checksum(record.result):
+        raise ValueError("sha256 is not that of the result")
+    return record
+
+
+def read_record(directory: Path, trial: Trial) -> tuple[Record | None, str | None]:
     """Read a finished trial's record; or None and, if a file is there that does not serve, what is wrong with it."""
-    path = directory / trial.key / "result.json"
+    path = directory / trial.key / RESULT
     if not path.exists():
         return None, None
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = load_record(path.parent)
     except (json.JSONDecodeError, UnicodeDecodeError):
         return None, f"{path} is damaged JSON"
+    except ValueError:
+        return None, f"{path} is damaged: not a whole record"
     except OSError as error:
         return None, f"{path} cannot be read: {error.strerror}"
-    whole = isinstance(record, dict) and all(isinstance(record.get(key), kind) for key, kind in RECORD.items())
-    if not whole or not {"result", "commit"} <= set(record) or record["sha256"] != checksum(record["result"]):
-        return None, f"{path} is damaged: not a whole record"
-    if record["trial"] != trial.identity:
+    if record.trial != trial.identity:
         return None, f"{path} is not the result of this trial"
     return record, None
 
@@ -102,7 +133,7 @@ def is_of_old_layout(path: Path) -> bool:
 
 def set_aside(directory: Path, trial: Trial) -> None:
     """Keep a result that does not serve, under another name, with the training behind it."""
-    path = directory / trial.key / "result.json"
+    path = directory / trial.key / RESULT
     path.rename(free_name(path))
     training = path.with_name("training")
     if training.exists():  # or the new result would be the old weights again
@@ -113,7 +144,7 @@ def require_one_torch(outcome: Outcome, out: Path) -> None:
     """Raise InputError where results come from several versions of torch, which may differ by more than arms do."""
     made: dict[str, list[str]] = {}
     for key, record in outcome.records.items():
-        made.setdefault(f"torch {record['versions']['torch']}", []).append(key)
+        made.setdefault(f"torch {record.versions['torch']}", []).append(key)
     if len(made) > 1:
         few_first = sorted(made.items(), key=lambda item: len(item[1]))
         listed = "; ".join(f"{torch}: {shortened(keys)}" for torch, keys in few_first)

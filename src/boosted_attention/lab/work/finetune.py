@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
@@ -17,6 +17,7 @@ from boosted_attention.data.tokens import DataConfig, TokenData, prepare
 from boosted_attention.lab.trials.trial import Context, Settings, work
 from boosted_attention.lab.work.language import Reporter
 from boosted_attention.lab.work.timing import step_seconds
+from boosted_attention.model.protocols import CausalModel
 from boosted_attention.records import to_json
 from boosted_attention.timing import median_ratios
 from boosted_attention.train.config import TrainingConfig
@@ -26,6 +27,9 @@ from boosted_attention.train.metrics import evaluation_rows
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
 from boosted_attention.validation import require
+
+if TYPE_CHECKING:
+    from boosted_attention.pretrained.finetune import FinetuneConfig
 
 TINY = {"name": "a tiny random Llama", "weights": ""}  # unless another is named
 
@@ -161,7 +165,7 @@ def tune_model(
     return to_json(result)
 
 
-def arm_model(base: str, arm: Mapping[str, Any], max_len: int, vocab_size: int) -> Any:
+def arm_model(base: str, arm: Mapping[str, Any], max_len: int, vocab_size: int) -> FinetuneConfig:
     """An arm's ``FinetuneConfig``."""
     from boosted_attention.pretrained.finetune import FinetuneConfig, lora_rank_for
 
@@ -222,7 +226,7 @@ def data_config(base: str, corpus: str, held_out: int, settings: Settings) -> Da
     )
 
 
-def loss_on(model: Any, data: TokenData) -> float:
+def loss_on(model: CausalModel, data: TokenData) -> float:
     return evaluate(model, data.splits["test"], batch_size=1).loss
 
 

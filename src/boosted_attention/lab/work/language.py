@@ -80,7 +80,7 @@ class Diverged:
     """A training that ended because its loss or gradient was no number any more."""
 
     diverged: str  # at which step, and what
-    data: str  # fingerprint of the text
+    data: str = ""  # fingerprint of the text; empty where sequences are drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,12 @@ def train(context: Context, *, model: Config, training: Config, data: Config) ->
     try:
         return to_json(train_model(context, model, training, data))
     except DIVERGENCE as error:
-        return to_json(Diverged(diverged=str(error), data=fingerprint(context, model, data)))
+        return ended(error, context, model, data)
+
+
+def ended(error: Exception, context: Context, model: Config, data: Config) -> Config:
+    """The result of a training that diverged: a ``Diverged``."""
+    return to_json(Diverged(diverged=str(error), data=fingerprint(context, model, data)))
 
 
 def fingerprint(context: Context, model: Config, data: Config) -> str:
@@ -224,20 +229,34 @@ def train_time_matched(context: Context, *, model: Config, training: Config, dat
     """Train the standard model whose measured step time is nearest to that of an earlier timing trial's first model.
 
     Nothing is trained where no width is near, as with models so small that a step's time hardly depends on the width.
+    The result is a TimeMatched, or a Diverged.
     """
     ratios = from_json(StepRatios, context.earlier[0].result).measured
     widths = {int(label): ratio for label, ratio in ratios.items() if label.isdigit()}
     width = min(widths, key=lambda d: abs(widths[d] - 1))
     trained = None
     if abs(widths[width] - 1) <= TIME_TOLERANCE:
-        trained = train_model(context, {**model, "attention": "standard", "d_model": width}, training, data)
+        try:
+            trained = train_model(context, {**model, "attention": "standard", "d_model": width}, training, data)
+        except DIVERGENCE as error:
+            return ended(error, context, model, data)
     nearest = NearestInTime(width=width, step_time=widths[width])
     return to_json(TimeMatched(measured=nearest, trained=trained))
 
 
+def timed_outcome_of(result: Config) -> TimeMatched | Diverged:
+    """Read the result of a training that was matched in time."""
+    return from_json(Diverged if "diverged" in result else TimeMatched, result)
+
+
 @work("language.train-selected", schema=3)
 def train_selected(context: Context, *, choose: str, model: Config, training: Config, data: Config) -> Config:
-    """Train with half of the layers boosted: those whose corrections matter most, or as many others at random."""
+    """Train with half of the layers boosted: those whose corrections matter most, or as many others at random.
+
+    The result is a LanguageResult, or what became of a model that diverged: this one, or the one that was weighed.
+    """
+    if (before := diverged_before(context)) is not None:
+        return before
     found = from_json(Importance, context.earlier[0].result)
     n_layers = len(found.layers)
     require(n_layers > 1, "a choice among layers needs a model with at least two")
@@ -248,22 +267,43 @@ def train_selected(context: Context, *, choose: str, model: Config, training: Co
         draw = torch.Generator().manual_seed(training["seed"] + 1)
         layers = others[int(torch.randint(len(others), (), generator=draw))]
     chosen = {**model, "attention": "boosted", "boosted_layers": layers}
-    return to_json(replace(train_model(context, chosen, training, data), layers=layers))
+    try:
+        return to_json(replace(train_model(context, chosen, training, data), layers=layers))
+    except DIVERGENCE as error:
+        return ended(error, context, model, data)
+
+
+def diverged_before(context: Context) -> Config | None:
+    """The first earlier result that is a ``Diverged``, which is then the result of what builds on it."""
+    return next((trial.result for trial in context.earlier if "diverged" in trial.result), None)
 
 
 @work("language.importance")
 def measure_importance(context: Context, *, model: Config, sequences: int) -> Config:
-    """Measure what each layer's correction is worth, on validation text: what is chosen by it is scored on the test."""
+    """Measure what each layer's correction is worth, on validation text: what is chosen by it is scored on the test.
+
+    The result is an Importance, or what became of a model that diverged.
+    """
+    if (before := diverged_before(context)) is not None:
+        return before
     (earlier,) = context.earlier
     trained = trained_again(earlier, context)
     tokens = prepare(data_config(model["data"], context.settings), trained.config.model.vocab_size)
     rows = draw_rows(tokens.splits["validation"], trained.config.model.max_len, sequences)
-    return to_json(importance(trained.module, rows, progress=context.progress))
+    try:
+        return to_json(importance(trained.module, rows, progress=context.progress))
+    except DIVERGENCE as error:
+        return ended(error, context, model["model"], model["data"])
 
 
 @work("language.halting")
 def count_rounds(context: Context, *, model: Config, sequences: int) -> Config:
-    """Count the rounds that tokens of test text take in a trained model whose layers halt: a ``RoundsTaken``."""
+    """Count the rounds that tokens of test text take in a trained model whose layers halt.
+
+    The result is a RoundsTaken, or what became of a model that diverged.
+    """
+    if (before := diverged_before(context)) is not None:
+        return before
     (earlier,) = context.earlier
     trained = trained_again(earlier, context)
     tokens = prepare(data_config(model["data"], context.settings), trained.config.model.vocab_size)
@@ -279,9 +319,8 @@ def analyse_models(
 
     The result is an Analysis, or what became of a model that diverged.
     """
-    for trial in context.earlier:
-        if "diverged" in trial.result:
-            return trial.result
+    if (before := diverged_before(context)) is not None:
+        return before
     mine, theirs = (trained_again(trial, context) for trial in context.earlier)
     tokens: TokenData = prepare(data_config(model["data"], context.settings), mine.config.model.vocab_size)
     rows = draw_rows(tokens.splits["test"], mine.config.model.max_len, sequences)

@@ -4,10 +4,11 @@ import statistics
 
 import pytest
 
+from boosted_attention.lab.experiments.language import controls
 from boosted_attention.lab.experiments.language._arms import matched_arm
 from boosted_attention.lab.experiments.language.controls import EXPERIMENT, OVER, RIVALS, TIMED, timed
 from boosted_attention.lab.work.language import NearestInTime, TimeMatched
-from tests.lab.experiments.made import TEXT, check, language_result, percent, row, text_results, verdicts
+from tests.lab.experiments.made import TEXT, WILD, check, language_result, percent, row, text_results, verdicts
 
 BOOSTED = (60.0, 61.0, 62.0)
 VALUES = {"boosted": BOOSTED} | {rival: (70.0 + i, 71.5 + i, 71.0 + i) for i, rival in enumerate(RIVALS)}
@@ -31,7 +32,7 @@ def arm_of(options):
     return "FLOP-matched width" if options == EQUAL_FLOPS else "param-fair"
 
 
-def made(values=VALUES, without=(), trained=True):
+def made(values=VALUES, without=(), trained=True, wild=()):
     def result(corpus, options, i):
         arm = arm_of(options)
         return None if arm in without else language_result(values[arm][i] + 10 * TEXT.text.corpora.index(corpus))
@@ -42,6 +43,7 @@ def made(values=VALUES, without=(), trained=True):
             model = language_result(values[TIMED][i] + 10 * n, data=corpus, order=f"{seed}, 3")
             nearest = NearestInTime(width=20, step_time=1.04)
             others[timed(TEXT, corpus, seed).key] = TimeMatched(measured=nearest, trained=model if trained else None)
+    others |= {timed(TEXT, corpus, seed).key: WILD for corpus, seed in wild}
     return EXPERIMENT.table(TEXT, text_results(TEXT, result, {} if TIMED in without else others))
 
 
@@ -70,6 +72,16 @@ def test_no_model_in_time_is_said():
     assert "no standard model takes the time of a boosted step (the nearest, d_model=20, takes 1.04)" in table.notes[-1]
 
 
+@pytest.mark.parametrize("seeds", [TEXT.text.seeds[1:2], TEXT.text.seeds])
+def test_a_time_matched_model_that_diverged_fails_on_its_text_alone(seeds):
+    table = made(wild=[("stdlib", seed) for seed in seeds])
+    assert table.failed == {OVER[TIMED].quantity.on("stdlib"): f"{TIMED} diverged"}
+    assert not table.missing
+    assert f"{TIMED} | stdlib" not in table.rows
+    assert f"{TIMED} | wikitext-103" in table.rows
+    assert any(f"stdlib, {TIMED} diverged and has no row: seed {seeds[0]}: step 7" in note for note in table.notes)
+
+
 @pytest.mark.parametrize(("rival", "claim"), [("parallel", "lm-residual"), ("FLOP-matched width", "lm-flops")])
 def test_a_rival_that_wins_contradicts_its_claim(rival, claim):
     found = verdicts(EXPERIMENT, made({**VALUES, rival: (50.0, 50.5, 51.0)}), "stdlib")
@@ -85,3 +97,15 @@ def test_differences_are_drawn_against_zero_with_the_papers_beside_them():
     assert list((figure.panels[0].ticks or {}).values()) == list(RIVALS)
     assert list(ours.y) == pytest.approx([statistics.mean(percent(BOOSTED, VALUES[rival])) for rival in RIVALS])
     assert (list(paper.x), list(paper.y)) == ([0, 1, 2], [-6.0, -2.4, -1.6])  # standard, twicing, equal parameters
+
+
+def test_a_table_without_a_time_matched_arm_says_so(language_smoke, text_preset):
+    """What the clock says is not in our hands: where no width takes the time of a boosted step, the table says so."""
+    found, _ = language_smoke
+    timed = {controls.timed(text_preset, text_preset.text.corpora[0], seed).key for seed in text_preset.text.seeds}
+    none = {"measured": {"width": 20, "step_time": 0.82}, "trained": None}
+    table = controls.collect(text_preset, lambda t: none if t.key in timed else found.outcome.result(t))
+    assert controls.TIMED not in table.rows
+    assert "no standard model takes the time of a boosted step (the nearest, d_model=20, takes 0.82)" in table.notes[-1]
+    assert controls.OVER[controls.PARALLEL].quantity.on("text:words.txt") in table.quantities
+    assert controls.OVER[controls.TIMED].quantity.on("text:words.txt") in table.missing

@@ -91,7 +91,7 @@ def pilot_results(now, differences):
     known = {}
     for seed, apart in zip(now.text.pilot.seeds, differences, strict=True):
         for name, factor in ((BOOSTED, 1 + apart / 100), (FAIR, 1.0)):
-            known[pilot.runs(now, name)[seed].key] = to_json(language_result(50.0 * factor))
+            known[pilot.trials_by_seed(now, name)[seed].key] = to_json(language_result(50.0 * factor))
     return known
 
 
@@ -124,7 +124,7 @@ def test_a_pilot_that_diverges_asks_for_the_most():
     known = tuned()
     now = settled(SMALL, results_of(known))
     known |= pilot_results(now, (0.0, 0.0))
-    known[pilot.runs(now, BOOSTED)[301].key] = to_json(Diverged(diverged="step 2: loss nan", data="d"))
+    known[pilot.trials_by_seed(now, BOOSTED)[301].key] = to_json(Diverged(diverged="step 2: loss nan", data="d"))
     assert settled(SMALL, results_of(known)).text.decided.pair_seeds == 3
     assert "A training diverged" in pilot.EXPERIMENT.table(now, results_of(known)).notes[0]
 

@@ -115,8 +115,8 @@ def test_the_rival_of_the_later_stages_trains_as_long_as_the_form():
     now = settled(PRESET, results_of(first_stage()))
     form, rival = pair(now, "local", "stage 2")
     assert list(form) == list(rival) == [2, 3]
-    for runs, steps, attention in ((form, 40, "local"), (rival, 50, "standard")):
-        for seed, trial in runs.items():
+    for arm, steps, attention in ((form, 40, "local"), (rival, 50, "standard")):
+        for seed, trial in arm.items():
             training = trial.config["training"]
             assert (training["steps"], training["seed"]) == (steps, seed)
             assert trial.config["model"]["attention"] == attention
@@ -167,7 +167,7 @@ def test_confirmed_forms_meet_models_of_equal_cost_and_a_further_width():
     assert {t.config["model"]["d_model"] for t in (*form.values(), *rival.values())} == {128}
     assert rival[4].config["training"]["steps"] == round(1.5 * form[4].config["training"]["steps"])
     rivals = _tournament.beside(later, "local")
-    assert {runs[4].config["model"]["attention"] for runs in rivals.values()} == {"standard", "gated-headwise"}
+    assert {by_seed[4].config["model"]["attention"] for by_seed in rivals.values()} == {"standard", "gated-headwise"}
 
 
 def test_the_plan_counts_every_stage():

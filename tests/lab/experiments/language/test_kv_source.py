@@ -15,6 +15,7 @@ from boosted_attention.lab.experiments.language.kv_source import (
 from tests.lab.experiments.made import (
     PAPERS_TEXT,
     TEXT,
+    WILD,
     check,
     language_result,
     minus,
@@ -74,3 +75,27 @@ def test_numbers_like_the_papers_reproduce_it():
     assert len(found) == len(EXPERIMENT.claims)
     assert papers(table, f"{RESIDUAL} | wikitext-103")[0] == 67.9
     assert papers(table, f"{RESIDUAL} | openwebtext")[0] is None
+
+
+def test_an_arm_that_diverged_fails_and_one_that_was_not_run_is_missing():
+    for gone, verdict, why in ((WILD, "failed", "diverged"), (None, "not run", "not run")):
+
+        def result(corpus, options, i, gone=gone):
+            arm = arm_of(options)
+            return gone if (arm, i) == (FROM_INPUT, 1) else language_result(VALUES[arm][i])
+
+        table = EXPERIMENT.table(PAPERS_TEXT, text_results(PAPERS_TEXT, result))
+        reasons = table.failed if gone else table.missing
+        assert reasons[VALIDATION[FROM_INPUT].on("wikitext-103")] == why
+        assert reasons[PERPLEXITY[FROM_INPUT].on("wikitext-103")] == why
+        found = verdicts(EXPERIMENT, table, "wikitext-103")
+        without = {"lm-kv-residual", "lm-kv-size", "lm-kv-input", "lm-kv-input-val"}
+        assert {id for id, verdict_of in found.items() if verdict_of == verdict} == without
+        check(table, {VALIDATION[RESIDUAL].on("wikitext-103"): [value + 1000 for value in VALUES[RESIDUAL]]})
+
+
+def test_only_the_papers_main_model_is_a_mean_of_two_runs():
+    runs = {c.id: c.criterion.runs for c in EXPERIMENT.claims if c.criterion.rule == "number"}
+    assert runs == {"lm-kv-size": 1, "lm-kv-input": 1, "lm-kv-residual-val": 2, "lm-kv-input-val": 1}
+    rivals = {c.id: c.criterion.rival for c in EXPERIMENT.claims if c.criterion.rule == "number"}
+    assert rivals == {"lm-kv-size": 0.0, "lm-kv-input": 67.9, "lm-kv-residual-val": 69.5, "lm-kv-input-val": 68.1}

@@ -4,7 +4,11 @@ import math
 
 import pytest
 
+from boosted_attention import LanguageModelConfig
+from boosted_attention.lab.experiments.language import scale
 from boosted_attention.lab.experiments.language.scale import BY_LOSS, BY_WIDTH, EXPERIMENT, OWN_WIDTH, slope
+from boosted_attention.lab.presets import PRESETS
+from boosted_attention.train.config import TrainingConfig
 from tests.lab.experiments.made import TEXT, check, language_result, ledger, row, text_results
 
 WIDTHS = (8, 16, 24)
@@ -68,3 +72,20 @@ def test_the_question_is_answered_and_not_judged():
 def test_the_slope_is_that_of_the_line():
     assert slope([0, 1, 2], [1, 3, 5]) == pytest.approx(2.0)
     assert slope([0, 1, 2], [5, 3, 1]) == pytest.approx(-2.0)
+
+
+def test_widths_of_lm_scale_are_trained_alike():
+    """Tokens per parameter and the part of the schedule that is run are the same at every width."""
+    for name in ("quick", "cpu"):
+        seen = []
+        for width in scale.widths(PRESETS[name]):
+            trial, _ = scale.pair(PRESETS[name], "stdlib", width, 42)
+            training = TrainingConfig(**trial.config["training"])
+            parameters = LanguageModelConfig.from_dict(trial.config["model"]).num_params()
+            end = training.lr_at(training.steps, training.steps) / training.lr
+            seen.append((training.steps / parameters, end))
+        assert [a for a, _ in seen] == pytest.approx([seen[1][0]] * 3, rel=0.02)
+        assert [b for _, b in seen] == pytest.approx([seen[1][1]] * 3, abs=0.01)
+    paper = PRESETS["paper"]
+    steps = [scale.pair(paper, "wikitext-103", w, 42)[0].config["training"]["steps"] for w in scale.widths(paper)]
+    assert steps[0] < 18_300 / 2 < 18_300 < steps[2]

@@ -12,7 +12,7 @@ from boosted_attention.lab.experiments.language.selective import (
     selected,
     worth,
 )
-from tests.lab.experiments.made import TEXT, check, language_result, percent, row, text_results, verdicts
+from tests.lab.experiments.made import TEXT, WILD, check, language_result, percent, row, text_results, verdicts
 
 VALUES = {
     "standard": (70.0, 71.0, 70.5),
@@ -23,7 +23,7 @@ VALUES = {
 LAYERS = {CHOSEN: [1, 3], RANDOM: [0, 2]}
 
 
-def made(values=VALUES):
+def made(values=VALUES, wild=()):
     others = {
         selected(TEXT, corpus, seed, name).key: language_result(
             values[name][i] + 10 * n, layers=LAYERS[name], data=corpus, order=f"{seed}, 3"
@@ -32,8 +32,11 @@ def made(values=VALUES):
         for i, seed in enumerate(TEXT.text.seeds)
         for name in LAYERS
     }
+    others |= {selected(TEXT, "stdlib", TEXT.text.seeds[1], name).key: WILD for name in LAYERS if name in wild}
 
     def result(corpus, options, i):
+        if corpus == "stdlib" and options["attention"] in wild and i == 1:
+            return WILD
         return language_result(values[options["attention"]][i] + 10 * TEXT.text.corpora.index(corpus))
 
     return EXPERIMENT.table(TEXT, text_results(TEXT, result, others))
@@ -74,3 +77,23 @@ def test_both_claims_are_judged_by_sign(chosen, standard, random):
     moved = {**VALUES, CHOSEN: (chosen, chosen + 1.1, chosen + 0.6), RANDOM: (68.0, 69.1, 68.7)}
     found = verdicts(EXPERIMENT, made(moved), "stdlib")
     assert found == {"lm-selective": standard, "lm-selective-random": random}
+
+
+@pytest.mark.parametrize(
+    ("wild", "standard", "random"),
+    [
+        ((RANDOM,), "reproduced", "failed"),
+        ((CHOSEN,), "failed", "failed"),
+        (("boosted", CHOSEN, RANDOM), "failed", "failed"),  # as what builds on a model that diverged
+    ],
+)
+def test_what_diverged_fails_on_its_text_alone_and_is_named(wild, standard, random):
+    table = made(wild=wild)
+    assert verdicts(EXPERIMENT, table, "stdlib") == {"lm-selective": standard, "lm-selective-random": random}
+    assert set(verdicts(EXPERIMENT, table, "wikitext-103").values()) == {"reproduced"}
+    assert table.failed[OVER_RANDOM.quantity.on("stdlib")].endswith("diverged")
+    for arm in wild:
+        assert f"stdlib, {arm} diverged and has no row: seed 123: step 7: loss NaN." in table.notes
+        assert f"{arm} | stdlib" not in table.rows
+    told = [note for note in table.notes if note.startswith("stdlib, layers chosen")]
+    assert len(told) == 2 - len(set(wild) & set(LAYERS))

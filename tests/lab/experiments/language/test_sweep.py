@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from boosted_attention.chart import bounds
 from boosted_attention.lab.experiments.language._arms import TUNED as NAMES
 from boosted_attention.lab.experiments.language.sweep import (
     AT_BEST,
@@ -70,8 +71,17 @@ def test_a_sweep_multiplies_every_rate_and_uses_a_seed_of_its_own():
         assert training["seed"] == SMOKE.text.sweep_seed
     assert seen == {0.5, 1.0, 2.0}
     assert len(trials(SMOKE)) == 3 * len(arms(SMOKE)) == 3 * len(NAMES)
+
+
+def test_the_seed_of_sweeps_is_that_of_no_other_training():
+    used = set()
     for preset in PRESETS.values():
-        assert preset.text.sweep_seed not in preset.text.seeds
+        text = preset.text
+        used |= {*text.seeds, *text.reward_seeds, *(text.pilot.seeds if text.pilot else ())}
+        if text.tournament:
+            used |= {text.tournament.first_seed, *text.tournament.second_seeds, *text.tournament.final_seeds}
+    assert {42, 101, 201, 301, 401, 501, 511, 601} <= used
+    assert not used & {preset.text.sweep_seed for preset in PRESETS.values()}
 
 
 def test_the_table_names_the_best_the_diverged_and_the_edge():
@@ -103,11 +113,22 @@ def test_a_grid_needs_a_point_on_either_side():
     assert PRESETS["smoke"].with_rates(()) == PRESETS["smoke"]
 
 
-def test_its_figure_leaves_out_what_diverged():
-    points = (40.0, 36.0, None)
+@pytest.mark.parametrize("points", [(40.0, 36.0, None), (None, None, None), (40.0, 36.0, 38.0)])
+def test_its_figure_shows_what_diverged_above_all_others(points):
     assert EXPERIMENT.figure is not None
-    figure = EXPERIMENT.figure(SMOKE, table_of(points), results_of(points))
-    assert [list(series.x) for series in figure.panels[0].series] == [[0.5, 1.0]] * len(NAMES)
+    panel = EXPERIMENT.figure(SMOKE, table_of(points), results_of(points)).panels[0]
+    curves = [series for series in panel.series if series.style == "line"]
+    above = [series for series in panel.series if series.style == "points"]
+    known = [f for f, value in zip((0.5, 1.0, 2.0), points, strict=True) if value is not None]
+    lost = [f for f, value in zip((0.5, 1.0, 2.0), points, strict=True) if value is None]
+    assert [(series.name, list(series.x)) for series in curves] == ([(name, known) for name in NAMES] if known else [])
+    assert [(series.name, list(series.x)) for series in above] == ([(name, lost) for name in NAMES] if lost else [])
+    assert list(panel.levels) == (["diverged"] if lost else [])
+    highest = max((value for value in points if value is not None), default=0.0)
+    for series in above:
+        assert set(series.y) == {panel.levels["diverged"]}
+        assert min(series.y) > highest
+    assert bounds(panel)[3] > highest
 
 
 def test_a_training_that_diverges_is_a_result(tmp_path, text_file):

@@ -54,6 +54,14 @@ def test_numbers_like_the_papers_reproduce_it():
     assert set(verdicts(EXPERIMENT, made()).values()) == {"reproduced"}
 
 
+def test_sentences_say_which_gate_the_papers_mlp_is():
+    said = {c.id: c.sentence for c in EXPERIMENT.claims}
+    for id, sentence in said.items():
+        assert ("the per-dimension gate (the paper's 'MLP')" in sentence) == ("vector" in id), id
+    assert said["gates-none"] == "Two rounds with no gate retrieve 55.4 %."
+    assert said["gates-scalar-gain-size"] == "Two rounds with a scalar gate gain 8.3 points on one round."
+
+
 def test_gates_that_lose_or_differ_contradict_it():
     swapped = {**RIGHT, BASELINE: [v + 20 for v in RIGHT[BASELINE]], "none": [v - 9 for v in RIGHT["none"]]}
     found = verdicts(EXPERIMENT, made(swapped))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from boosted_attention.lab.experiments.retrieval import negative
-from boosted_attention.lab.experiments.retrieval._shared import MAIN_CONFIGURATION, SIX
+from boosted_attention.lab.experiments.retrieval._shared import BAYES, MAIN_CONFIGURATION, SIX
 from boosted_attention.lab.experiments.retrieval.negative import (
     ACCURACY,
     EXPERIMENT,
@@ -17,6 +17,7 @@ from boosted_attention.lab.experiments.retrieval.negative import (
     INJECTED_OVER_ONE_STEP,
     ONE,
     ONE_STEP_GAIN,
+    PAPER,
     UNROLLED,
     UNROLLED_OVER_CHANCE,
 )
@@ -26,12 +27,11 @@ NOISE = {"boosted": (0.1, -0.1, 0.2, -0.2), "unrolled": (0.3, -0.3, 0.1, -0.1), 
 NOISE["implicit-injected"] = (0.4, -0.4, 0.3, -0.3)
 CALLED = {ONE: "boosted", UNROLLED: "unrolled", IMPLICIT: "implicit", INJECTED: "implicit-injected"}
 LEVELS = {  # near the paper's; what injects its query is ours
-    "boosted": dict(zip(SIX, (71.1, 55.0, 53.1, 36.4, 46.5, 26.1), strict=True)),
+    "boosted": PAPER[ONE],
     "unrolled": {c: 100 / c[1] + 0.1 * i for i, c in enumerate(SIX)},
     "implicit": {c: 100 / c[1] + 0.2 * i for i, c in enumerate(SIX)},
     "implicit-injected": {c: 100 / c[1] + 0.3 * i for i, c in enumerate(SIX)},
 }
-BAYES = dict(zip(SIX, (80.7, 61.9, 68.8, 45.3, 58.1, 32.6), strict=True))
 
 
 def right(family, c, levels=LEVELS):

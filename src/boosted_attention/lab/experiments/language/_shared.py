@@ -25,7 +25,6 @@ from boosted_attention.lab.judging.table import BySeed, Cell, Paired, Table, exa
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import Diverged, LanguageResult, outcome_of
-from boosted_attention.records import from_json
 from boosted_attention.validation import InputError, shortened
 
 WIKITEXT, OPENWEBTEXT = THE_PAPERS = ("wikitext-103", "openwebtext")
@@ -91,10 +90,6 @@ def by_seed(results: Results, name: str, trials: Mapping[int, Trial]) -> Found:
     elif read:
         found[name] = {seed: one for seed, one in read.items() if isinstance(one, LanguageResult)}
     return found
-
-
-def language_result(results: Results, trial: Trial) -> LanguageResult:
-    return from_json(LanguageResult, results(trial))
 
 
 def require_alike(found: Found, corpus: str) -> None:

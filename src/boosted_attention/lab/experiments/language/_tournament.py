@@ -177,7 +177,7 @@ def trials(preset: Preset) -> list[Trial]:
         names = with_standard(stage.forms)
         found += [screening(preset, name, factor, known.times) for name in names for factor in stage.rates]
     second, final = known.second or (), known.final or ()
-    runs = [
+    of_stages = [
         *(pair(preset, name, "stage 2") for name in second),
         *([list(width_trials(preset).values())] if second else []),
         *(pair(preset, name, "stage 3") for name in final),
@@ -188,7 +188,7 @@ def trials(preset: Preset) -> list[Trial]:
     return [
         *found,
         *([] if wide is None else [wide]),
-        *(t for groups in runs for by_seed in groups for t in by_seed.values()),
+        *(t for groups in of_stages for by_seed in groups for t in by_seed.values()),
     ]
 
 
@@ -247,7 +247,7 @@ def after_first(
 def lead(preset: Preset, results: Results, name: str) -> float | None:
     """Mean validation loss of a form above that of the standard model of equal time; None where one diverged."""
     form, rival = (
-        by_seed(results, who, runs) for who, runs in zip((name, STANDARD), pair(preset, name, "stage 2"), strict=True)
+        by_seed(results, who, own) for who, own in zip((name, STANDARD), pair(preset, name, "stage 2"), strict=True)
     )
     if form.diverged or rival.diverged:
         return None

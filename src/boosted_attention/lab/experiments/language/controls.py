@@ -49,8 +49,7 @@ from boosted_attention.lab.judging.table import Table
 from boosted_attention.lab.judging.verdicts import below
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.lab.work.language import TimeMatched
-from boosted_attention.records import from_json
+from boosted_attention.lab.work.language import Diverged, TimeMatched, timed_outcome_of
 
 TITLE = "Controls: is it the residual?"
 TIMED = "time-matched width"
@@ -112,14 +111,15 @@ def collect(preset: Preset, results: Results) -> Table:
         found = read(preset, results, corpus, arms(preset))
         table.notes += described(preset, corpus, found, arms(preset))
         with suppress(KeyError):
-            in_time = {
-                seed: from_json(TimeMatched, results(timed(preset, corpus, seed)))
-                for seed in timed_seeds(preset, corpus)
-            }
+            outcomes = {s: timed_outcome_of(results(timed(preset, corpus, s))) for s in timed_seeds(preset, corpus)}
+            diverged = {seed: one for seed, one in outcomes.items() if isinstance(one, Diverged)}
+            if diverged:
+                found.diverged[TIMED] = diverged
+            in_time = {seed: one for seed, one in outcomes.items() if isinstance(one, TimeMatched)}
             if in_time:
                 table.notes.append(f"{short(preset, corpus)}: {describe_timed(in_time)}.")
             trained = {seed: result.trained for seed, result in in_time.items() if result.trained is not None}
-            if trained and len(trained) == len(in_time):
+            if trained and len(trained) == len(outcomes):
                 found[TIMED] = trained
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)

@@ -139,13 +139,13 @@ def row(table: Table, preset: Preset, results: Results, name: str) -> list[Cell 
     if name == STANDARD:
         return cells + [None] * (len(COLUMNS) - len(cells))
     for names, label, quantities in ((known.second, "stage 2", SECOND), (known.final, "stage 3", PRIMARY)):
-        runs = pair(preset, name, label) if name in (names or ()) else None
-        cells.append(None if runs is None else compared(table, preset, results, quantities[name], *runs))
+        both = pair(preset, name, label) if name in (names or ()) else None
+        cells.append(None if both is None else compared(table, preset, results, quantities[name], *both))
     if name not in (known.final or ()):
         return cells + [None] * len(BESIDE)
     confirmed, _ = pair(preset, name, "stage 3")
-    for rival, runs in beside(preset, name).items():
-        cells.append(compared(table, preset, results, SECONDARY[name, rival], confirmed, runs))
+    for rival, own in beside(preset, name).items():
+        cells.append(compared(table, preset, results, SECONDARY[name, rival], confirmed, own))
     wide = wide_pair(preset, name)
     cells.append(compared(table, preset, results, SECONDARY[name, WIDE], *wide) if wide else None)
     return cells
@@ -194,7 +194,7 @@ def time_panels(preset: Preset, results: Results) -> list[Panel]:
     if not known.second:
         return []
     try:
-        line = [(name, estimates(results, name, runs)) for name, runs in width_trials(preset).items()]
+        line = [(name, estimates(results, name, own)) for name, own in width_trials(preset).items()]
         forms = [(name, estimates(results, name, pair(preset, name, "stage 2")[0])) for name in known.second]
     except KeyError:  # not there yet
         return []
@@ -204,9 +204,9 @@ def time_panels(preset: Preset, results: Results) -> list[Panel]:
     return [Panel(x_label=STEP_TIME, y_label="test perplexity", series=series, title="stage 2, equal steps")]
 
 
-def estimates(results: Results, name: str, runs: Mapping[int, Trial]) -> list[Estimate]:
+def estimates(results: Results, name: str, own: Mapping[int, Trial]) -> list[Estimate]:
     """Test perplexity over seeds; nothing where a training diverged."""
-    found = by_seed(results, name, runs)
+    found = by_seed(results, name, own)
     return [] if found.diverged else [over_seeds(perplexity(found[name]))]
 
 

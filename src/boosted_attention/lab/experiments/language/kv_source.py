@@ -55,7 +55,8 @@ def collect(preset: Preset, results: Results) -> Table:
             if arm in found:
                 table.quantities[located(preset, corpus, quantity)] = over_seeds(validation(found[arm]))
             else:
-                table.missing[located(preset, corpus, quantity)] = "not run, or diverged"
+                reasons, why = (table.failed, "diverged") if arm in found.diverged else (table.missing, "not run")
+                reasons[located(preset, corpus, quantity)] = why
         compare_arms(table, preset, corpus, found, COMPARED)
         table.notes += described(preset, corpus, found, ARMS)
     return table
@@ -70,21 +71,28 @@ CLAIMS = [
         "Keys and values from the residual have a lower perplexity than keys and values from the input.",
         paper=f"{OVER_INPUT.paper} points",
     ),
+    # Keys and values from the residual are the paper's main model, the mean of two runs. How many the other arm has it
+    # does not say: one is assumed, and so for the difference.
     *(
-        claim(f"lm-kv-{tagged}", KV_SOURCE, quantity.on(WIKITEXT), number(rival=rival), f"{said} is {quantity.paper}.")
-        for tagged, quantity, rival, said in (
-            ("size", OVER_INPUT, 0.0, "The difference in points of perplexity"),
-            ("input", PERPLEXITY[FROM_INPUT], MAIN[WIKITEXT][BOOSTED], "With K/V from the input the test perplexity"),
+        claim(f"lm-kv-{tagged}", KV_SOURCE, quantity.on(WIKITEXT), rule, f"{said} is {quantity.paper}.")
+        for tagged, quantity, rule, said in (
+            ("size", OVER_INPUT, number(), "The difference in points of perplexity"),
+            (
+                "input",
+                PERPLEXITY[FROM_INPUT],
+                number(rival=MAIN[WIKITEXT][BOOSTED]),
+                "With K/V from the input the test perplexity",
+            ),
             (
                 "residual-val",
                 VALIDATION[RESIDUAL],
-                PAPER_VALIDATION[FROM_INPUT],
+                number(rival=PAPER_VALIDATION[FROM_INPUT], runs=2),
                 "With K/V from the residual the validation perplexity",
             ),
             (
                 "input-val",
                 VALIDATION[FROM_INPUT],
-                PAPER_VALIDATION[RESIDUAL],
+                number(rival=PAPER_VALIDATION[RESIDUAL]),
                 "With K/V from the input the validation perplexity",
             ),
         )

@@ -17,6 +17,7 @@ from boosted_attention.lab.experiments.language._shared import (
     describe_matched,
     describe_places,
     described,
+    located,
     on_first_text,
     read,
     relative,
@@ -24,12 +25,13 @@ from boosted_attention.lab.experiments.language._shared import (
     short,
     text_table,
     training_trials,
+    validation,
 )
 from boosted_attention.lab.judging.claim import Claim, Role, claim
 from boosted_attention.lab.judging.facts import BEATS_EQUAL_PARAMETERS, BEATS_STANDARD, BEATS_TWICING, EQUALS_WIDTH
 from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
-from boosted_attention.lab.judging.table import Table
+from boosted_attention.lab.judging.table import Table, over_seeds
 from boosted_attention.lab.judging.verdicts import below, equal, number
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
@@ -47,6 +49,7 @@ def percent(a: str, b: str, text: str) -> float:
 
 
 PERPLEXITY = {arm: Quantity(arm) for arm in (STANDARD, TWICING, FAIR, BOOSTED)}
+ON_VALIDATION = {arm: Quantity(f"{arm}, validation") for arm in PERPLEXITY}
 OVER_STANDARD, OVER_TWICING, OVER_FAIR, TWICING_GAIN, FAIR_GAIN = RELATIVES = tuple(
     relative(a, b, percent(a, b, WIKITEXT))
     for a, b in ((BOOSTED, STANDARD), (BOOSTED, TWICING), (BOOSTED, FAIR), (TWICING, STANDARD), (FAIR, STANDARD))
@@ -66,6 +69,10 @@ def collect(preset: Preset, results: Results) -> Table:
         found = read(preset, results, corpus, arms)
         own = PAPER.get(corpus, {})
         add_arms(table, preset, corpus, found, {arm: q.with_paper(own.get(arm)) for arm, q in PERPLEXITY.items()})
+        table.quantities |= {
+            located(preset, corpus, ON_VALIDATION[arm]): over_seeds(validation(by_seed))
+            for arm, by_seed in found.items()
+        }
         points = Points(BOOSTED, TWICING, POINTS_OVER_TWICING)
         compare_arms(table, preset, corpus, found, [*(on_corpus(r, corpus) for r in RELATIVES), points])
         table.notes += described(preset, corpus, found, arms)

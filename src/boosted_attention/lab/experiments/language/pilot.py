@@ -28,19 +28,19 @@ def pair(preset: Preset) -> dict[str, Arm]:
     return {name: arms[name] for name in PAIR}
 
 
-def runs(preset: Preset, name: str) -> dict[int, Trial]:
+def trials_by_seed(preset: Preset, name: str) -> dict[int, Trial]:
     """The trainings of one of the two arms, by seed."""
     corpus, arm = preset.text.corpora[0], pair(preset)[name]
     return {seed: training_trial(preset, corpus, arm, seed, f"{name}, pilot") for seed in plan(preset).seeds}
 
 
 def trials(preset: Preset) -> list[Trial]:
-    return [trial for name in PAIR for trial in runs(preset, name).values()]
+    return [trial for name in PAIR for trial in trials_by_seed(preset, name).values()]
 
 
 def scatter(preset: Preset, results: Results) -> Estimate | None:
     """The paired difference in percent; None where a training diverged. KeyError if a result is not there."""
-    found = {name: by_seed(results, name, runs(preset, name)) for name in PAIR}
+    found = {name: by_seed(results, name, trials_by_seed(preset, name)) for name in PAIR}
     if any(one.diverged for one in found.values()):
         return None
     ours, theirs = (perplexity(found[name][name]) for name in PAIR)

@@ -6,9 +6,8 @@ from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._arms import BOOSTED, PLAIN, STANDARD
 from boosted_attention.lab.experiments.language._shared import (
     add_arms,
-    compare,
-    language_result,
-    perplexities,
+    by_seed,
+    compare_arms,
     read,
     relative,
     require_alike,
@@ -55,14 +54,13 @@ def collect(preset: Preset, results: Results) -> Table:
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, WHOLE)
         for name in CHOICES:
-            found[name] = {
-                seed: language_result(results, selected(preset, corpus, seed, name)) for seed in preset.text.seeds
-            }
+            found.add(by_seed(results, name, {s: selected(preset, corpus, s, name) for s in preset.text.seeds}))
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)
-        values = perplexities(found)
-        compare(table, preset, corpus, [r.of(values) for r in (OVER_RANDOM, OVER_BOOSTED, OVER_STANDARD)])
+        compare_arms(table, preset, corpus, found, (OVER_RANDOM, OVER_BOOSTED, OVER_STANDARD))
         for name, how in HOW.items():
+            if name not in found:
+                continue
             picked = [f"seed {seed}: {result.layers}" for seed, result in found[name].items()]
             table.notes.append(f"{short(preset, corpus)}, layers chosen {how}: {', '.join(picked)}.")
     return table

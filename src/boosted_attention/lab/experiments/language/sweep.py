@@ -154,19 +154,25 @@ def collect(preset: Preset, results: Results) -> Table:
 
 
 def sweep_panel(preset: Preset, results: Results, corpus: str, title: str) -> Panel:
-    """The perplexities of every arm by factor."""
-    series, factors = [], set()
-    for name in arms(preset):
-        points = points_of(preset, results, corpus, name)
+    """The perplexities of every arm by factor; trainings that diverged stand on a line above all others."""
+    swept = {name: points_of(preset, results, corpus, name) for name in arms(preset)}
+    values = [value for points in swept.values() for value in points.values() if value is not None]
+    above = 1.1 * max(values, default=1.0)
+    series, diverged = [], []
+    for name, points in swept.items():
         known = {factor: value for factor, value in sorted(points.items()) if value is not None}
-        factors |= set(points)
-        series.append(Series(name=name, x=list(known), y=list(known.values())))
+        lost = sorted(points.keys() - known.keys())
+        if known:
+            series.append(Series(name=name, x=list(known), y=list(known.values())))
+        if lost:
+            diverged.append(Series(name=name, x=lost, y=[above] * len(lost), style="points"))
     return Panel(
         x_label="factor on all rates",
         y_label="validation perplexity",
-        series=series,
+        series=[*series, *diverged],
         title=title,
-        ticks={float(factor): f"{factor:g}" for factor in sorted(factors)},
+        ticks={float(factor): f"{factor:g}" for factor in sorted({f for points in swept.values() for f in points})},
+        levels={"diverged": above} if diverged else {},
         log_x=True,
     )
 

@@ -149,7 +149,7 @@ CLAIMS = [
         GROWTH[MIDDLE, 0.3, 0.5],
         above(),
         f"The benefit grows with the noise up to sigma = 0.5, at d, K = {MIDDLE}.",
-        paper=f"grows; its figures are +{PAPER_GAIN[MIDDLE, 0.3]} and {PAPER_AT_HALF:+}",
+        paper=f"grows (+{PAPER_GAIN[MIDDLE, 0.3]} to {PAPER_AT_HALF:+})",
     ),
     claim(
         "capacity-fades",

@@ -29,7 +29,12 @@ ARMS = {
     "vector": boosted(2),
     "mlp": boosted(2, gate="mlp"),
 }
-PAPER = {BASELINE: 48.2, "none": 55.4, "scalar": 56.5, "vector": 55.6}  # the table has no MLP gate
+# Table 6 calls its third gate "MLP", the per-dimension one. What the paper writes down is one linear map of F and the
+# correction with a sigmoid, our "vector"; a gate of two layers that also sees round 0's entropy cannot be told from it
+# by its accuracy. Our "mlp" has no column of the paper's.
+PAPER = {BASELINE: 48.2, "none": 55.4, "scalar": 56.5, "vector": 55.6}
+VECTOR = "the per-dimension gate (the paper's 'MLP')"
+CALLED = {"none": "no gate", "scalar": "a scalar gate", "vector": VECTOR}
 ACCURACY = {arm: Quantity(f"accuracy | {arm}", PAPER.get(arm)) for arm in ARMS}
 GAIN = {arm: difference(ACCURACY[arm], ACCURACY[BASELINE], f"{arm} - baseline") for arm in ARMS if arm != BASELINE}
 SCALAR_OVER_VECTOR = difference(ACCURACY["scalar"], ACCURACY["vector"], "scalar - vector")
@@ -58,14 +63,14 @@ def collect(preset: Preset, results: Results) -> Table:
 
 
 def of_one_gate(gate: str) -> list[Claim]:
-    gain = GAIN[gate]
+    gain, rounds = GAIN[gate], f"Two rounds with {CALLED[gate]}"
     return [
         claim(
             f"gates-{gate}-gain",
             RESIDUAL_IS_KEY,
             gain,
             above(),
-            f"Gate {gate!r} improves on one round.",
+            f"{rounds} improve on one round.",
             paper=f"{gain.paper:+}",
         ),
         claim(
@@ -73,14 +78,14 @@ def of_one_gate(gate: str) -> list[Claim]:
             RESIDUAL_IS_KEY,
             ACCURACY[gate],
             number(rival=PAPER[BASELINE]),
-            f"Two rounds with gate {gate!r}: {PAPER[gate]} % retrieved.",
+            f"{rounds} retrieve {PAPER[gate]} %.",
         ),
         claim(
             f"gates-{gate}-gain-size",
             RESIDUAL_IS_KEY,
             gain,
             number(),
-            f"Gate {gate!r} gains {gain.paper} points on one round.",
+            f"{rounds} gain {gain.paper} points on one round.",
             paper=f"{gain.paper:+}",
         ),
     ]
@@ -93,7 +98,7 @@ CLAIMS = [
         RESIDUAL_IS_KEY,
         SCALAR_OVER_VECTOR,
         equal(0.0, SAME),
-        "A single learned scalar does as well as the per-dimension gate.",
+        f"A single learned scalar does as well as {VECTOR}.",
         paper=f"{SCALAR_OVER_VECTOR.paper:+}",
     ),
     claim(
@@ -101,7 +106,7 @@ CLAIMS = [
         RESIDUAL_IS_KEY,
         NONE_OVER_VECTOR,
         equal(0.0, SAME),
-        "No gate at all does nearly as well as the per-dimension gate.",
+        f"No gate at all does nearly as well as {VECTOR}.",
         paper=f"{NONE_OVER_VECTOR.paper:+}",
     ),
     claim(

@@ -6,15 +6,13 @@ import shutil
 
 import pytest
 
-from boosted_attention.chart import Figure, Panel, Series, bounds, measured, names
 from boosted_attention.cli.commands import reproduce_command
 from boosted_attention.cli.main import main
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import reproduce
 from boosted_attention.report.page import report_page, section_order, write_report
-from boosted_attention.report.svg import draw_figure, ticks
-from boosted_attention.statistics import estimate
+from boosted_attention.train.folder import exclusive
 from tests.cli.test_train import refused
 from tests.report.made import EXPERIMENTS
 
@@ -64,21 +62,6 @@ def test_nothing_is_fetched_and_nothing_escapes(page):
     assert page.count("</script>") == 2
 
 
-def test_figures_are_files_too(made_report, tmp_path):
-    from boosted_attention.lab.reproduce import reread, stored_preset
-    from boosted_attention.report.files import write_figures
-    from boosted_attention.report.page import reproduction_figures
-
-    preset = stored_preset(made_report)
-    groups = reproduction_figures(reread(preset, made_report), preset)
-    figures = {figure.name: figure for group in groups for figure in group}
-    kept = {path.name for path in (made_report / "figures").iterdir()}
-    assert kept == {f"{name}.{suffix}" for name in figures for suffix in ("png", "svg")}
-    assert len(figures) >= 13
-    for path in write_figures([figures["examples"], figures["rounds"]], tmp_path):
-        assert path.read_bytes() == (made_report / "figures" / path.name).read_bytes()
-
-
 def test_a_report_of_a_part(made_report, tmp_path, text_file):
     """Without language models there is no inside and no explorer, and the page says what was not run."""
     preset = PRESETS["smoke"]
@@ -93,24 +76,6 @@ def test_a_report_of_a_part(made_report, tmp_path, text_file):
 
 def test_sections_are_in_the_papers_order():
     assert sorted(["App. B", "6.4", "10.1", "6.3", "8"], key=section_order) == ["6.3", "6.4", "8", "10.1", "App. B"]
-
-
-def test_charts_hold_all_they_draw():
-    values = [estimate([1.0, 2.0, 3.0]), estimate([2.0, 2.5, 3.0])]
-    bars = measured("a < b", [0, 1], values, "bars")
-    panel = Panel(x_label="x & y", y_label="y", series=[bars, Series(name="c", x=[2], y=[-1.0])], levels={"l": 9.0})
-    x_low, x_high, y_low, y_high = bounds(panel)
-    assert x_low < -0.4
-    assert x_high > 2
-    assert y_low < min(-1.0, values[0].low)
-    assert y_high > 9.0
-    (svg,) = draw_figure(Figure(name="f", title="t", caption="", panels=[panel]))
-    assert "a &lt; b, 0: 2 [" in svg
-    assert "x &amp; y" in svg
-    assert svg.count("<rect") == 2
-    assert names(Figure(name="f", title="t", caption="", panels=[panel, panel])) == ["a < b", "c"]
-    assert ticks(0.0, 1.0) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    assert ticks(-3.0, 12.0)[0] == 0
 
 
 def test_report_refusals(tmp_path, made_report, capsys):
@@ -141,6 +106,17 @@ def test_a_report_that_cannot_be_written(made_report, tmp_path, capsys):
     shutil.copytree(made_report, copy, ignore=shutil.ignore_patterns("training*", "report.html"))
     (copy / "report.html").mkdir()
     assert "report.html is a folder there" in refused(["report", copy], capsys)
+
+
+def test_a_report_is_refused_while_another_process_writes_to_the_folder(made_report, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(made_report, copy, ignore=shutil.ignore_patterns("training*", "report.html"))
+    with exclusive(copy):
+        assert f"OUT {copy} is in use by another process" in refused(["report", copy], capsys)
+    assert not (copy / "report.html").exists()
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", str(copy)])
+    assert (copy / "report.html").exists()
 
 
 def test_a_figure_of_the_papers_size_is_not_judged_at_another_and_says_what_would_run_it(page):

@@ -1,8 +1,8 @@
-"""Attention with dropout in blocks of queries: neither the weights nor their mask are ever whole in memory.
+"""Attention with dropout in tiles of queries: neither the weights nor their mask are ever whole in memory.
 
     y = (softmax(scale q k^T + mask) * keep / (1 - p)) v
 
-A block has the weights of BLOCK_QUERIES queries in hand, in a processor's cache, and goes no further than the last key
+A tile has the weights of TILE_QUERIES queries in hand, in a processor's cache, and goes no further than the last key
 that a causal mask shows them. The backward pass computes weights and mask again. The explicit kernel draws the same
 mask (``keep_mask``).
 """
@@ -19,17 +19,17 @@ from boosted_attention.attention.dropout import MaskSource
 from boosted_attention.attention.precision import full_precision
 from boosted_attention.compat import softmax_gradient
 
-BLOCK_QUERIES = 64  # a constant of the format: it decides which random number drops which weight
+TILE_QUERIES = 64  # a constant of the format: it decides which random number drops which weight
 CACHE_ELEMENTS = 2**18  # weights at a time: 1 MB in float32, which a processor's cache holds
 
 
-class Block(NamedTuple):
+class Tile(NamedTuple):
     """Rows of the batch, queries and keys that are computed at a time."""
 
     rows: slice
     queries: slice
     n_keys: int  # keys from the first on
-    place: int  # among the blocks of a row
+    place: int  # among the tiles of a row
 
     @property
     def n_rows(self) -> int:
@@ -40,28 +40,28 @@ class Block(NamedTuple):
         return self.queries.stop - self.queries.start
 
 
-def blocks(shape: tuple[int, ...], is_causal: bool) -> Iterator[Block]:
-    """Divide attention (B, H, T, S) into blocks; a causal one is square and its blocks end with their last query."""
+def tiles(shape: tuple[int, ...], is_causal: bool) -> Iterator[Tile]:
+    """Divide attention (B, H, T, S) into tiles; a causal one is square and its tiles end with their last query."""
     batch, n_heads, n_queries, n_keys = shape
-    length = min(BLOCK_QUERIES, n_queries)
+    length = min(TILE_QUERIES, n_queries)
     together = max(1, CACHE_ELEMENTS // (n_heads * length * n_keys))
     for row in range(0, batch, together):
         rows = slice(row, min(row + together, batch))
-        for place, start in enumerate(range(0, n_queries, BLOCK_QUERIES)):
-            queries = slice(start, min(start + BLOCK_QUERIES, n_queries))
-            yield Block(rows, queries, queries.stop if is_causal else n_keys, place)
+        for place, start in enumerate(range(0, n_queries, TILE_QUERIES)):
+            queries = slice(start, min(start + TILE_QUERIES, n_queries))
+            yield Tile(rows, queries, queries.stop if is_causal else n_keys, place)
 
 
-def drawn(masks: MaskSource, block: Block, n_heads: int, device: torch.device) -> Tensor:
-    """Return which weights of a block are kept, (rows, H, queries, keys), 1 or 0."""
-    shape = (block.n_rows, n_heads, block.n_queries, block.n_keys)
-    count = n_heads * block.n_queries * block.n_keys
-    return masks.draw(block.rows.start, block.n_rows, block.place, count).reshape(shape).to(device)
+def drawn(masks: MaskSource, tile: Tile, n_heads: int, device: torch.device) -> Tensor:
+    """Return which weights of a tile are kept, (rows, H, queries, keys), 1 or 0."""
+    shape = (tile.n_rows, n_heads, tile.n_queries, tile.n_keys)
+    count = n_heads * tile.n_queries * tile.n_keys
+    return masks.draw(tile.rows.start, tile.n_rows, tile.place, count).reshape(shape).to(device)
 
 
 @torch.library.custom_op("boosted_attention::keep_mask", mutates_args=())
 def keep_mask(like: Tensor, is_causal: bool, dropout: float, key: Tensor) -> Tensor:
-    """Return the whole mask that the blocks of weights like these draw, (B, H, T, S), 1 or 0; 0 where no block reaches.
+    """Return the whole mask that the tiles of weights like these draw, (B, H, T, S), 1 or 0; 0 where no tile reaches.
 
     Args:
         like: weights (B, H, T, S).
@@ -70,8 +70,8 @@ def keep_mask(like: Tensor, is_causal: bool, dropout: float, key: Tensor) -> Ten
         key: key of the mask.
     """
     masks, keep = MaskSource(key, dropout), torch.zeros_like(like, dtype=torch.int16)
-    for block in blocks(tuple(like.shape), is_causal):
-        keep[block.rows, :, block.queries, : block.n_keys] = drawn(masks, block, like.shape[1], like.device)
+    for tile in tiles(tuple(like.shape), is_causal):
+        keep[tile.rows, :, tile.queries, : tile.n_keys] = drawn(masks, tile, like.shape[1], like.device)
     return keep
 
 
@@ -81,36 +81,36 @@ def _(like, is_causal, dropout, key):  # as above
 
 
 def later_keys(is_causal: bool, n_queries: int, device: torch.device) -> Tensor | None:
-    """Return which of a block's last keys come after each of its queries, (queries, keys); None where all are seen."""
-    n = min(BLOCK_QUERIES, n_queries)
+    """Return which of a tile's last keys come after each of its queries, (queries, keys); None where all are seen."""
+    n = min(TILE_QUERIES, n_queries)
     return torch.ones(n, n, dtype=torch.bool, device=device).triu(1) if is_causal else None
 
 
 def weights_of(
-    block: Block, q: Tensor, k: Tensor, bias: Tensor | None, dead: Tensor | None, later: Tensor | None
+    tile: Tile, q: Tensor, k: Tensor, bias: Tensor | None, dead: Tensor | None, later: Tensor | None
 ) -> Tensor:
-    """Return the weights of a block, (rows * H, queries, keys), from its scaled queries and its keys."""
+    """Return the weights of a tile, (rows * H, queries, keys), from its scaled queries and its keys."""
     scores = torch.bmm(q, k.transpose(1, 2))
-    whole = scores.view(block.n_rows, -1, *scores.shape[1:])  # (rows, H, queries, keys)
+    whole = scores.view(tile.n_rows, -1, *scores.shape[1:])  # (rows, H, queries, keys)
     if later is not None:
-        n = block.n_queries
+        n = tile.n_queries
         whole[..., -n:].masked_fill_(later[:n, :n], -torch.inf)
     if bias is not None:
-        bias = part_of(bias, block)
+        bias = part_of(bias, tile)
         if bias.dtype == torch.bool:
             whole.masked_fill_(~bias, -torch.inf)
         else:
             whole.add_(bias)
-    weights = scores.softmax(dim=-1)
+    torch.softmax(scores, dim=-1, out=scores)
     if dead is not None:
-        weights.view_as(whole).masked_fill_(part_of(dead, block), 0.0)
-    return weights
+        whole.masked_fill_(part_of(dead, tile), 0.0)
+    return scores
 
 
-def part_of(mask: Tensor, block: Block) -> Tensor:
-    """Return a block's part of a mask (B or 1, H or 1, T or 1, S or 1)."""
-    mask = mask if mask.shape[0] == 1 else mask[block.rows]
-    return mask if mask.shape[2] == 1 else mask[:, :, block.queries]
+def part_of(mask: Tensor, tile: Tile) -> Tensor:
+    """Return a tile's part of a mask (B or 1, H or 1, T or 1, S or 1)."""
+    mask = mask if mask.shape[0] == 1 else mask[tile.rows]
+    return mask if mask.shape[2] == 1 else mask[:, :, tile.queries]
 
 
 def heads(t: Tensor, rows: slice, positions: slice, dtype: torch.dtype) -> Tensor:
@@ -148,13 +148,13 @@ def dropout_attention(
     y, work = output_of(q, v), torch.promote_types(q.dtype, torch.float32)
     masks, n_heads, later = MaskSource(key, dropout), q.shape[1], later_keys(is_causal, q.shape[2], q.device)
     with full_precision(q.device):
-        for block in blocks((*q.shape[:3], k.shape[2]), is_causal):
-            rows, seen = block.rows, slice(0, block.n_keys)
-            some_q = heads(q, rows, block.queries, work) * scale
-            p = weights_of(block, some_q, heads(k, rows, seen, work), bias, dead, later)
-            p.mul_(drawn(masks, block, n_heads, q.device).reshape(p.shape))
+        for tile in tiles((*q.shape[:3], k.shape[2]), is_causal):
+            rows, seen = tile.rows, slice(0, tile.n_keys)
+            some_q = heads(q, rows, tile.queries, work) * scale
+            p = weights_of(tile, some_q, heads(k, rows, seen, work), bias, dead, later)
+            p.mul_(drawn(masks, tile, n_heads, q.device).reshape(p.shape))
             out = torch.bmm(p, heads(v, rows, seen, work)).mul_(1 / (1 - dropout))
-            y[rows, :, block.queries] = out.view(block.n_rows, n_heads, *out.shape[1:]).to(y.dtype)
+            y[rows, :, tile.queries] = out.view(tile.n_rows, n_heads, *out.shape[1:]).to(y.dtype)
     return y
 
 
@@ -188,17 +188,17 @@ def dropout_attention_gradient(
     dq = output_of(q, q)
     dk, dv = torch.zeros_like(k, dtype=work), torch.zeros_like(v, dtype=work)
     with full_precision(q.device):
-        for block in blocks((*q.shape[:3], k.shape[2]), is_causal):
-            rows, seen = block.rows, slice(0, block.n_keys)
-            some_q = heads(q, rows, block.queries, work) * scale
+        for tile in tiles((*q.shape[:3], k.shape[2]), is_causal):
+            rows, seen = tile.rows, slice(0, tile.n_keys)
+            some_q = heads(q, rows, tile.queries, work) * scale
             some_k, some_v = heads(k, rows, seen, work), heads(v, rows, seen, work)
-            p = weights_of(block, some_q, some_k, bias, dead, later)
-            keep = drawn(masks, block, n_heads, q.device).reshape(p.shape)
-            grown = heads(upstream, rows, block.queries, work) * (1 / (1 - dropout))
+            p = weights_of(tile, some_q, some_k, bias, dead, later)
+            keep = drawn(masks, tile, n_heads, q.device).reshape(p.shape)
+            grown = heads(upstream, rows, tile.queries, work) * (1 / (1 - dropout))
             dw = torch.bmm(grown, some_v.transpose(1, 2)).mul_(keep)
             ds = softmax_gradient(dw, p)
-            into = (block.n_rows, n_heads)
-            dq[rows, :, block.queries] = torch.bmm(ds, some_k).mul_(scale).unflatten(0, into).to(dq.dtype)
+            into = (tile.n_rows, n_heads)
+            dq[rows, :, tile.queries] = torch.bmm(ds, some_k).mul_(scale).unflatten(0, into).to(dq.dtype)
             add_product(dk, rows, seen, ds.transpose(1, 2), some_q)
             add_product(dv, rows, seen, p.mul_(keep).transpose(1, 2), grown)
     return dq, dk.to(k.dtype), dv.to(v.dtype)

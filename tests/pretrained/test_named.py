@@ -1,0 +1,121 @@
+"""Named corrections: switched, removed and saved one by one."""
+
+import pytest
+import torch
+import transformers
+
+from boosted_attention import boost, unboost
+from boosted_attention.pretrained import load_correction, save_correction
+from boosted_attention.pretrained.layer import corrected_layers
+from tests.pretrained.families import disturb, tiny, tokens
+from tests.pretrained.test_boost import generate, logits
+
+LAW, CODE = {"name": "law", "rank": 2}, {"name": "code", "kv": "shared", "layers": [1, 2]}
+
+
+def alone(options, ids):
+    """Logits of a model with one correction, with weights that depend on its place in the model only."""
+    model = boost(tiny("llama"), **options)
+    disturb(model)
+    return model, logits(model, ids)
+
+
+def both():
+    """A model with two corrections, each with the weights it has alone."""
+    model = boost(boost(tiny("llama"), **LAW), **CODE)
+    for options in (LAW, CODE):
+        source, _ = alone(options, tokens())
+        model.set_corrections(options["name"])
+        for name, module in corrected_layers(source).items():
+            target = corrected_layers(model)[name]
+            (m,) = set(range(1, target.n_rounds)) - target.disabled
+            target.rounds[str(m)].load_state_dict(module.rounds["1"].state_dict())
+            target.gates[m - 1].load_state_dict(module.gates[0].state_dict())
+    model.set_corrections(["law", "code"])
+    return model
+
+
+def test_each_can_run_alone_and_the_base_too():
+    model, ids = both(), tokens()
+    base = logits(tiny("llama"), ids)
+    assert model.corrections == model.active_corrections == ["law", "code"]
+    together = logits(model, ids)
+    for options in (LAW, CODE):
+        model.set_corrections(options["name"])
+        assert model.active_corrections == [options["name"]]
+        assert torch.equal(logits(model, ids), alone(options, ids)[1])
+        assert torch.equal(generate(model, ids), generate(model, ids, use_cache=False))
+    with model.disable_corrections():
+        assert torch.equal(logits(model, ids), base)
+        assert model.active_corrections == []
+    assert model.active_corrections == ["code"]
+    model.set_corrections(["code", "law"])
+    assert torch.equal(logits(model, ids), together)
+
+
+@pytest.mark.parametrize(("gone", "left"), [(LAW, CODE), (CODE, LAW)], ids=["law", "code"])
+def test_one_can_be_removed(gone, left, tmp_path):
+    model, ids = both(), tokens()
+    model.remove_correction(gone["name"])
+    expected = alone(left, ids)[1]
+    assert model.corrections == [left["name"]]
+    assert torch.equal(logits(model, ids), expected)
+    assert torch.equal(generate(model, ids), generate(model, ids, use_cache=False))
+    model.save_pretrained(tmp_path)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(logits(loaded, ids), expected)
+    with pytest.raises(ValueError, match=f"{left['name']!r} is the model's only correction; unboost"):
+        model.remove_correction(left["name"])
+    assert torch.equal(logits(unboost(model), ids), logits(tiny("llama"), ids))
+
+
+def test_each_can_be_saved_and_loaded_beside_others(tmp_path):
+    model, ids = both(), tokens()
+    together = logits(model, ids)
+    for name in ("law", "code"):
+        save_correction(model, tmp_path / name, name)
+    fresh = tiny("llama")
+    for name in ("law", "code"):
+        load_correction(fresh, tmp_path / name)
+    assert fresh.corrections == ["law", "code"]
+    assert torch.equal(logits(fresh, ids), together)
+    other = load_correction(tiny("llama"), tmp_path / "code")
+    assert torch.equal(logits(other, ids), alone(CODE, ids)[1])
+    with pytest.raises(ValueError, match=r"the model has a correction called \['code'\] already"):
+        load_correction(other, tmp_path / "code")
+    settings = tmp_path / "law" / "correction.json"
+    settings.write_text(settings.read_text().replace('"rank": 2', '"rank": 3'))
+    with pytest.raises(ValueError, match=r"does not fit its correction\.json"):
+        load_correction(other, tmp_path / "law")
+    assert other.corrections == ["code"]
+    assert torch.equal(logits(other, ids), alone(CODE, ids)[1])
+
+
+def test_names_are_checked():
+    model = both()
+    with pytest.raises(ValueError, match=r"no correction is called 'lwa'.*did you mean 'law'.*there are 'law', 'code'"):
+        model.set_corrections("lwa")
+    with pytest.raises(ValueError, match="no correction is called 'default'"):
+        model.remove_correction("default")
+    with pytest.raises(ValueError, match="name='law' is taken: the model has corrections 'law', 'code'"):
+        boost(model, name="law")
+    assert model.corrections == ["law", "code"]
+
+
+def test_parameters_are_counted_as_peft_counts_them(capsys):
+    import peft
+
+    model = boost(tiny("llama"), rank=2)
+    model.print_trainable_parameters()
+    ours = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    total = sum(p.numel() for p in model.parameters())
+    said = capsys.readouterr().out
+    assert said.startswith(
+        f"trainable params: {ours:,} || all params: {total:,} || trainable%: {100 * ours / total:.4f}"
+    )
+    assert f"of corrections: {ours:,}" in said
+    from boosted_attention.pretrained.named import print_trainable_parameters
+
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], r=2))
+    print_trainable_parameters(wrapped)
+    assert "of corrections: 0; the corrections are frozen" in capsys.readouterr().out
