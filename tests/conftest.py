@@ -1,4 +1,6 @@
+import json
 import os
+import random
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -126,6 +128,21 @@ def made_once(tmp_path_factory):
 def text_file(made_once) -> Path:
     folder = made_once("text", lambda folder: (folder / "words.txt").write_text(sample_text(20_000)))
     return folder / "words.txt"
+
+
+@pytest.fixture(scope="session")
+def documents_file(made_once) -> Path:
+    """The same text as some hundred documents, of one to eight lines each."""
+
+    def write(folder: Path) -> None:
+        lines, draw = sample_text(20_000).splitlines(), random.Random(0)
+        with (folder / "words.jsonl").open("w") as file:
+            while lines:
+                n = draw.randint(1, 8)
+                file.write(json.dumps({"text": " ".join(lines[:n])}) + "\n")
+                del lines[:n]
+
+    return made_once("documents", write) / "words.jsonl"
 
 
 @pytest.fixture(scope="session")

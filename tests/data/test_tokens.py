@@ -197,7 +197,7 @@ def test_rows_are_the_papers():
     assert batches.steps_per_epoch == 25
     seen = []
     for step in range(25):
-        ids, targets = batches(step)
+        ids, targets, _ = batches(step)
         assert ids.shape == targets.shape == (4, 9)
         assert (targets == ids + 1).all()
         assert (ids[:, 0] % 10 == 0).all()
@@ -210,7 +210,7 @@ def test_windows_predict_at_every_position():
     for epoch in range(4):
         starts = []
         for step in range(batches.steps_per_epoch):
-            ids, targets = batches(epoch * batches.steps_per_epoch + step)
+            ids, targets, _ = batches(epoch * batches.steps_per_epoch + step)
             assert ids.shape == targets.shape == (3, 10)
             assert (targets == ids + 1).all()
             starts += ids[:, 0].tolist()

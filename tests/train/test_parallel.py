@@ -147,6 +147,16 @@ def test_any_number_of_processes_however_layers_are_fed_and_repeated(depth_case,
     assert_same_losses(reference, tmp_path / "run", BOUNDS["float64"])
 
 
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_any_number_of_processes_on_packed_documents(kind, documents_file, tmp_path, full):
+    if not full:
+        pytest.skip("in make test-full")
+    options = ["--precision", "float64", "--accumulate", 2, "--pack", "documents", "--protocol", "documents"]
+    run(1, *training(documents_file, tmp_path / "one", *options))
+    run(2, *training(documents_file, tmp_path / "two", *options, "--parallel", kind))
+    assert_same_losses(tmp_path / "one", tmp_path / "two", BOUNDS["float64"])
+
+
 def test_any_number_of_processes_with_muon(muon_case, alone, text_file, tmp_path):
     """In float64, where the iteration is exact: losses and weights of one process after 12 steps."""
     n, kind, attention = muon_case

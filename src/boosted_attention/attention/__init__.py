@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from boosted_attention.attention.learner import SoftmaxLearner as SoftmaxLearner
     from boosted_attention.attention.learner import list_learners as list_learners
     from boosted_attention.attention.learner import register_learner as register_learner
+    from boosted_attention.attention.masks import document_mask as document_mask
+    from boosted_attention.attention.masks import document_positions as document_positions
     from boosted_attention.attention.masks import padding_mask as padding_mask
     from boosted_attention.attention.multihead import BoostedMultiheadAttention as BoostedMultiheadAttention
     from boosted_attention.attention.options import LayerOptions as LayerOptions

@@ -3,12 +3,16 @@
 The convention is that of ``torch.nn.functional.scaled_dot_product_attention``: a bool mask is True where a query may
 attend, an additive mask is added to the scores. Both are (T, S) or (B, H, T, S), where any of the four sizes may be 1;
 a padding mask is (B, 1, 1, S). The output of a query that may attend to nothing is zero with a zero gradient.
+
+Several documents may share a row: ``documents`` (B, T) numbers the document of each token, and every change of number
+begins a new one. ``document_mask`` keeps them apart and ``document_positions`` counts anew in each.
 """
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from boosted_attention.validation import require
 
@@ -55,6 +59,55 @@ def padding_mask(attention_mask: Tensor) -> Tensor:
     """
     require(attention_mask.ndim == 2, f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, keys)")
     return attention_mask.bool()[:, None, None, :]  # (B, 1, 1, S)
+
+
+def document_mask(documents: Tensor) -> Tensor:
+    """Return the bool mask under which tokens see their own document alone, (B, T) -> (B, 1, T, T).
+
+    Args:
+        documents: number of each token's document; where it changes, another document begins.
+    """
+    first = document_starts(documents)
+    return first[:, None, :, None] == first[:, None, None, :]  # (B, 1, T, T)
+
+
+def document_positions(documents: Tensor) -> Tensor:
+    """Return the place of every token in its own document, from 0, (B, T) -> (B, T).
+
+    Args:
+        documents: number of each token's document; where it changes, another document begins.
+    """
+    return torch.arange(documents.shape[1], device=documents.device) - document_starts(documents)
+
+
+def document_starts(documents: Tensor) -> Tensor:
+    """Return the place in its row where the document of each token begins, (B, T) -> (B, T)."""
+    integral = not documents.is_floating_point() and documents.dtype != torch.bool
+    require(
+        documents.ndim == 2 and integral,
+        f"documents has shape {tuple(documents.shape)} and dtype {documents.dtype}; expected integers (batch, length)",
+    )
+    begins = torch.ones_like(documents, dtype=torch.bool)
+    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    places = torch.arange(documents.shape[1], device=documents.device)
+    return torch.where(begins, places, 0).cummax(dim=1).values
+
+
+def documents_from(positions: Tensor, real: Tensor | None = None) -> Tensor | None:
+    """Return the number of each token's document, (B, T), as positions tell; None where every row is one document.
+
+    A document begins wherever a position is not the one behind the last real token's: packed rows of transformers.
+
+    Args:
+        positions: integer positions (B, T).
+        real: bool, whether each token is no padding (B, T); None for all.
+    """
+    places = torch.arange(positions.shape[1], device=positions.device).expand_as(positions)
+    real = torch.ones_like(places, dtype=torch.bool) if real is None else real
+    last = torch.where(real, places, -1).cummax(dim=1).values  # the last real token up to each place
+    before = functional.pad(last[:, :-1], (1, 0), value=-1)  # the last one before it, -1 for none
+    begins = real & (before >= 0) & (positions != positions.gather(1, before.clamp_min(0)) + 1)
+    return begins.cumsum(dim=1) if bool(begins.any()) else None
 
 
 def build_mask(

@@ -10,7 +10,7 @@ A trace is filled only when passed or captured, and always shows the latest forw
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -132,3 +132,22 @@ def capture(model: ModuleTree) -> Iterator[dict[str, LayerTrace]]:
     finally:
         for name, layer in layers.items():
             layer.trace = before[name]
+
+
+@contextmanager
+def first_maps(model: ModuleTree) -> Iterator[list[Tensor]]:
+    """Collect the attention weights of every layer's round 0 inside the block, as often as a layer is applied.
+
+    Args:
+        model: any module that contains attention layers of boosted_attention.
+
+    Yields:
+        A list that each application of a layer extends by its weights, (B, H, T, S).
+    """
+    maps: list[Tensor] = []
+    with capture(model) as traces, ExitStack() as hooks:
+        for name, layer in traced_layers(model).items():
+            trace = traces[name]
+            hook = layer.register_forward_hook(lambda *_, trace=trace: maps.append(trace.rounds[0].weights))
+            hooks.callback(hook.remove)
+        yield maps

@@ -31,7 +31,8 @@ def run(
     Args:
         folder: the run.
         split: part of the text: train, validation or test.
-        protocol: measure: full, or paper (rows, incomplete last batch dropped) to compare with the paper's figures.
+        protocol: measure: full, paper (rows, incomplete last batch dropped) to compare with the paper's figures, or
+            documents (each document alone, its first token not counted).
         stride: tokens that windows move by; less than the model's length gives each token more context.
         checkpoint: checkpoint to load: best or last.
         corpus: another corpus than the run's own, read with the run's tokenizer.
@@ -68,6 +69,7 @@ def run(
             stride=stride,
             batch_size=rows,
             protocol=protocol,
+            end_of_text=trained.tokenizer.end_of_text,
             progress=lambda fraction: bar.update(task, completed=fraction),
         )
     if json:

@@ -13,12 +13,13 @@ from torch.nn import functional
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.attention.dropout import Dropout
 from boosted_attention.attention.halting import PonderCosts
-from boosted_attention.attention.masks import build_mask, padding_mask
+from boosted_attention.attention.masks import build_mask, document_mask, padding_mask
 from boosted_attention.attention.rotary import Angles, rotary_angles
 from boosted_attention.model.blocks import NORM_CLASSES, Block, BlockParts
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.feeds import FEEDS, FedBlock
 from boosted_attention.model.generation import Sampling, generate
+from boosted_attention.model.inputs import require_input, token_positions
 from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
 from boosted_attention.model.pondernet import PonderedRepeats
 from boosted_attention.model.repeats import AdaptiveRepeats, PlainRepeats, Thought
@@ -77,30 +78,76 @@ class LanguageModel(nn.Module):
         if self.positions is not None:
             yield self.positions.weight
 
-    def hidden(self, ids: Tensor, attention_mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
-        """Return what the vocabulary projection is applied to, (B, T) -> (B, T, D); arguments as in ``forward``."""
-        return self.norm(self._think(ids, attention_mask, cache).state)
+    def hidden(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None = None,
+        cache: KVCache | None = None,
+        *,
+        documents: Tensor | None = None,
+        positions: Tensor | None = None,
+        states: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Return what the vocabulary projection is applied to, (B, T, D).
 
-    def _think(self, ids: Tensor, attention_mask: Tensor | None, cache: KVCache | None = None) -> Thought:
-        """Return what the blocks make of the tokens; arguments as in ``forward``."""
+        Args:
+            ids: token ids (B, T), or vectors (B, T, D) in the place of their embeddings.
+            attention_mask: as in ``forward``.
+            cache: as in ``forward``.
+            documents: as in ``forward``.
+            positions: position of each token, (T,), (1, T) or (B, T), in the place of the counted one.
+            states: list that is extended by the stream before the blocks and behind each of them, (B, T, D) each.
+        """
+        return self.norm(self._think(ids, attention_mask, cache, documents, positions, states).state)
+
+    def _think(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None,
+        cache: KVCache | None = None,
+        documents: Tensor | None = None,
+        positions: Tensor | None = None,
+        states: list[Tensor] | None = None,
+    ) -> Thought:
+        """Return what the blocks make of the tokens; arguments as in ``hidden``."""
         past = 0 if cache is None else cache.length
-        positions = self._check(ids, attention_mask, past)
+        require_input(ids, attention_mask, documents, past, self.config.d_model)
+        require(
+            documents is None or cache is None, "documents: a cache continues one document in each row, not several"
+        )
+        require(
+            states is None or self.feed is None,
+            f"feed={self.config.feed!r}: layers read all that was given before them, and there is no stream to show",
+        )
+        positions = token_positions(ids, attention_mask, documents, positions, past, self.config.max_len)
         h = self._embed(ids)  # (B, T, D)
-        padding = None if attention_mask is None else padding_mask(attention_mask)  # (B, 1, 1, S)
-        (batch, length), heads = ids.shape, self.config.n_heads
-        mask = build_mask(padding, True, batch, heads, length, past + length, ids.device)  # once for all layers
+        (batch, length), heads = ids.shape[:2], self.config.n_heads
+        visible = None if attention_mask is None else padding_mask(attention_mask)  # (B, 1, 1, S)
+        if documents is not None:
+            apart = document_mask(documents)  # (B, 1, T, T)
+            visible = apart if visible is None else apart & visible
+        mask = build_mask(visible, True, batch, heads, length, past + length, ids.device)  # once for all layers
         call: dict[str, Any] = {"mask": mask}
         if self.positions is not None:
             h = h + self.positions(positions)
         else:
             call["positions"] = self._angles(positions, h.dtype)
         call["ponder"] = ponder = PonderCosts()
-        thought = self.repeats(self.dropout(h), partial(self._apply_blocks, cache, call))
+        h = self.dropout(h)
+        if states is not None:
+            states.append(h)
+        thought = self.repeats(h, partial(self._apply_blocks, cache, call, states))
         of_layers = ponder.total()
         return thought if of_layers is None else thought._replace(cost=of_layers)
 
     def _apply_blocks(
-        self, cache: KVCache | None, call: dict[str, Any], h: Tensor, repeat: int, running: Tensor | None
+        self,
+        cache: KVCache | None,
+        call: dict[str, Any],
+        states: list[Tensor] | None,
+        h: Tensor,
+        repeat: int,
+        running: Tensor | None,
     ) -> Tensor:
         """Return the stream behind all blocks, (B, T, D) -> (B, T, D); a repeat has slots of its own in the cache.
 
@@ -112,6 +159,8 @@ class LanguageModel(nn.Module):
             slots = None if cache is None else cache.layer(i)
             new = block(state, first_values=first_values, cache=slots, **call)
             state = new if running is None else torch.where(running[..., None], new, state)
+            if states is not None:
+                states.append(state)
         return state if self.feed is None else self.feed(state)
 
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> dict[int, Angles]:
@@ -120,32 +169,22 @@ class LanguageModel(nn.Module):
         return rotary_angles(positions, widths, self.config.rope_theta, dtype)
 
     def _embed(self, ids: Tensor) -> Tensor:
+        if ids.is_floating_point():
+            return ids
         try:
             return self.embed(ids)
         except IndexError:
             require_tokens(ids, self.config.vocab_size)
             raise
 
-    def _check(self, ids: Tensor, attention_mask: Tensor | None, past: int) -> Tensor:
-        """Validate the input and return the positions of ids, (T,) or (B, T)."""
-        if ids.ndim != 2 or ids.is_floating_point() or ids.shape[1] < 1:
-            raise InputError(
-                f"ids has shape {tuple(ids.shape)} and dtype {ids.dtype}; expected integers (batch, length)"
-            )
-        total = past + ids.shape[1]
-        if total > self.config.max_len:
-            raise InputError(f"ids reach position {total}, the model takes max_len={self.config.max_len}")
-        if attention_mask is None:
-            return torch.arange(past, total, device=ids.device)
-        if attention_mask.shape != (ids.shape[0], total):
-            raise InputError(
-                f"attention_mask has shape {tuple(attention_mask.shape)}; expected {(ids.shape[0], total)}: one entry "
-                "per token so far, 1 for real tokens"
-            )
-        counted = attention_mask.long().cumsum(dim=1) - 1  # from the first real token
-        return counted.clamp_min(0)[:, past:]
-
-    def forward(self, ids: Tensor, attention_mask: Tensor | None = None, *, cache: KVCache | None = None) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        cache: KVCache | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """Return logits (B, T, V).
 
         Args:
@@ -153,11 +192,20 @@ class LanguageModel(nn.Module):
             attention_mask: a tokenizer's mask (B, T), 1 = real token; with a cache it covers past tokens too. Positions
                 count from the first real token, so left padding changes nothing for the real ones.
             cache: a KVCache, extended by this call.
+            documents: number of each token's document (B, T), where several share a row: whenever it changes, another
+                one begins, which sees nothing of those before it and whose positions count from 0. A row may then be
+                longer than ``max_len``, which bounds each document.
         """
-        return functional.linear(self.hidden(ids, attention_mask, cache), self.projection)
+        return functional.linear(self.hidden(ids, attention_mask, cache, documents=documents), self.projection)
 
     def loss(
-        self, ids: Tensor, targets: Tensor, attention_mask: Tensor | None = None, *, reduction: str = "mean"
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        documents: Tensor | None = None,
+        reduction: str = "mean",
     ) -> Tensor:
         """Return the cross-entropy of predicting targets from ids, without ever holding the logits.
 
@@ -168,12 +216,13 @@ class LanguageModel(nn.Module):
             ids: token ids (B, T).
             targets: the token that follows each of ids (B, T); -100 is ignored.
             attention_mask: a tokenizer's mask (B, T), 1 = real token.
+            documents: as in ``forward``; a target in another document than its token is up to the caller to ignore.
             reduction: "mean" over the targets that count, "sum", or "none", which returns (B, T) without gradients.
         """
         require_choice("reduction", reduction, ("mean", "sum", "none"))
         if targets.shape != ids.shape:
             raise InputError(f"targets has shape {tuple(targets.shape)}, ids {tuple(ids.shape)}; expected the same")
-        thought = self._think(ids, attention_mask)
+        thought = self._think(ids, attention_mask, documents=documents)
         if reduction == "none":
             return token_losses(self.norm(thought.state), self.projection, targets)
         if thought.cost is None or not self.training:

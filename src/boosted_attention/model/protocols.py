@@ -76,7 +76,13 @@ class CausalModel(Protocol):
         ...
 
     def loss(
-        self, ids: Tensor, targets: Tensor, attention_mask: Tensor | None = None, *, reduction: str = "mean"
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        documents: Tensor | None = None,
+        reduction: str = "mean",
     ) -> Tensor:
         """Return the cross-entropy of targets (B, T): "mean", "sum", or "none" for (B, T) without gradients.
 
@@ -84,6 +90,8 @@ class CausalModel(Protocol):
             ids: token ids (B, T).
             targets: the token that follows each of ids (B, T); -100 is ignored.
             attention_mask: a tokenizer's mask (B, T), 1 = real token.
+            documents: number of each token's document (B, T), where several that do not see each other share a row; a
+                caller that has none leaves it out.
             reduction: "mean", "sum" or "none".
         """
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,12 +13,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from boosted_attention.attention.masks import document_positions
 from boosted_attention.model.loss import IGNORED, chunked_loss, token_losses
 from boosted_attention.model.protocols import ModelConfig
 from boosted_attention.pretrained.families import find_projections
 from boosted_attention.pretrained.light import Follower
 from boosted_attention.pretrained.places import decoder_layers
-from boosted_attention.validation import require_choice
+from boosted_attention.validation import require, require_choice
 
 
 class FinetunedModel(nn.Module):
@@ -57,26 +59,50 @@ class FinetunedModel(nn.Module):
                     found[name] = partial(divided_adapter, divide, linear.base_layer)
         return found
 
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.model(ids, use_cache=False).logits
+    def forward(self, ids: Tensor, documents: Tensor | None = None) -> Tensor:
+        return self.model(ids, use_cache=False, **self._apart(documents)).logits
 
-    def hidden(self, ids: Tensor) -> Tensor:
+    def hidden(self, ids: Tensor, documents: Tensor | None = None) -> Tensor:
         """Return what the vocabulary projection sees, (B, T) -> (B, T, D)."""
-        inner = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
-        return inner.base_model(ids, use_cache=False).last_hidden_state
+        return self._inner().base_model(ids, use_cache=False, **self._apart(documents)).last_hidden_state
+
+    def _inner(self) -> Any:
+        """Return the model of transformers, without peft around it."""
+        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+
+    def _apart(self, documents: Tensor | None) -> dict[str, Tensor]:
+        """Return the arguments that keep documents (B, T) of one row apart: positions that begin anew, without a mask.
+
+        A family that takes them and does not keep documents apart is found by the trainer's probe.
+        """
+        if documents is None:
+            return {}
+        inner = self._inner()
+        require(
+            "position_ids" in inspect.signature(inner.base_model.forward).parameters,
+            f"pack='documents': {type(inner).__name__} takes no position_ids, which would keep documents apart; use "
+            "pack='none'",
+        )
+        return {"position_ids": document_positions(documents)}
 
     def loss(
-        self, ids: Tensor, targets: Tensor, attention_mask: Tensor | None = None, *, reduction: str = "mean"
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        documents: Tensor | None = None,
+        reduction: str = "mean",
     ) -> Tensor:
         """Return the cross-entropy as ``LanguageModel.loss`` does: in chunks, without ever holding all logits."""
         require_choice("reduction", reduction, ("mean", "sum", "none"))
-        assert attention_mask is None, "rows of running text have no padding"
+        assert attention_mask is None, "rows of text have no padding"
         if not self.linear_head(ids[:1, :2]):
             return nn.functional.cross_entropy(
-                self(ids).float().transpose(1, 2), targets, ignore_index=IGNORED, reduction=reduction
+                self(ids, documents).float().transpose(1, 2), targets, ignore_index=IGNORED, reduction=reduction
             )
         projection = self.model.get_output_embeddings().weight
-        hidden = self.hidden(ids)
+        hidden = self.hidden(ids, documents)
         if reduction == "none":
             return token_losses(hidden, projection, targets)
         return chunked_loss(hidden, projection, targets, reduction)

@@ -4,17 +4,24 @@
 
 The weights keep their names behind ``model.``; ``from_transformers`` takes the model out again. Keys and values of
 every round live in transformers' own cache: round m of layer i in its layer m * n + i, where n counts layers as often
-as they are repeated.
+as they are repeated. That cache must grow: static, quantised, sliding and offloaded ones are refused.
+
+``position_ids`` that begin anew inside a row mark packed documents, as everywhere in transformers, with or without an
+``attention_mask``: none sees another, no prediction across their border counts in the loss, and there is no cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -27,12 +34,15 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from boosted_attention.attention.cache import KVCache, LayerCache, Slot
+from boosted_attention.attention.masks import documents_from
+from boosted_attention.attention.trace import first_maps
 from boosted_attention.data.tokenizer import END_OF_TEXT, Tokenizer
 from boosted_attention.model.config import LanguageModelConfig
+from boosted_attention.model.inputs import require_input
 from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.pretrained.folders import load_model
-from boosted_attention.validation import require
+from boosted_attention.validation import InputError, require
 
 
 class BoostedAttentionConfig(PreTrainedConfig):
@@ -56,6 +66,7 @@ class BoostedAttentionForCausalLM(PreTrainedModel, GenerationMixin):
     config_class = BoostedAttentionConfig
     base_model_prefix = "model"
     _supports_cache_class = True
+    supports_gradient_checkpointing = True
     accepts_loss_kwargs = False  # the loss is a mean over this batch; a trainer has to weigh batches itself
 
     def __init__(self, config: BoostedAttentionConfig):
@@ -69,38 +80,168 @@ class BoostedAttentionForCausalLM(PreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> Any:
         return self.model.embed
 
+    def set_input_embeddings(self, value: Any) -> None:
+        self.model.embed = value
+
     def get_output_embeddings(self) -> Any:
         return self.model.embed if self.model.head is None else self.model.head
 
+    def set_output_embeddings(self, new_embeddings: Any) -> None:
+        """Exchange the vocabulary projection; where it is the embedding, there is no other to exchange."""
+        if self.model.head is not None:
+            self.model.head = new_embeddings
+        else:
+            tied = new_embeddings is self.model.embed
+            require(
+                tied, "tie_weights=True: the embedding is the vocabulary projection; set_input_embeddings sets both"
+            )
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+        """Change the number of tokens, as for other models of transformers, and tell both configurations."""
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        self.model.config = replace(self.model.config, vocab_size=self.config.vocab_size)
+        self.config.model = self.model.config.to_dict()
+        return embeddings
+
+    def _set_gradient_checkpointing(
+        self, enable: bool = True, gradient_checkpointing_func: Callable[..., Any] = checkpoint, every_n_layers: int = 1
+    ) -> None:
+        """Compute the activations of every n-th block twice in training instead of keeping them, or of none."""
+        keywords = getattr(gradient_checkpointing_func, "keywords", {})
+        require(
+            not keywords.get("use_reentrant"),
+            "use_reentrant=True: what blocks hand to each other beside the stream would get no gradient; use False",
+        )
+        for i, block in enumerate(self.model.blocks()):
+            vars(block).pop("forward", None)
+            chosen = enable and i % every_n_layers == 0
+            block.gradient_checkpointing = chosen  # type: ignore[assignment]  # as transformers knows such a module
+            if chosen:
+                block.forward = partial(run_checkpointed, block, block.forward, gradient_checkpointing_func)
+
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int = 0,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        **ignored: Any,
-    ) -> CausalLMOutputWithPast:
-        """Return logits, and with ``labels`` the loss of predicting each from the tokens before it."""
-        wants_cache = use_cache if use_cache is not None else past_key_values is not None
-        if wants_cache and past_key_values is None:
-            past_key_values = DynamicCache()
-        ours = None
-        if past_key_values is not None and wants_cache:
-            ours = TransformersCache(past_key_values, self.config.num_hidden_layers)
-        hidden = self.model.hidden(input_ids, attention_mask, ours)
-        kept = hidden[:, -logits_to_keep:] if logits_to_keep else hidden
-        logits: Any = torch.nn.functional.linear(kept, self.model.projection)
-        loss: Any = None
-        if labels is not None:
-            loss = torch.nn.functional.cross_entropy(
-                logits[:, :-1].float().transpose(1, 2), labels[:, 1:], ignore_index=IGNORED
-            )
-        return CausalLMOutputWithPast(
-            loss=loss, logits=logits, past_key_values=past_key_values if wants_cache else None
+        logits_to_keep: int | Tensor = 0,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Return logits, and with ``labels`` the loss of predicting each from the tokens before it.
+
+        Args:
+            input_ids: token ids (B, T).
+            attention_mask: a tokenizer's mask over all tokens so far (B, S), 1 = real token.
+            position_ids: positions (B, T); where they begin anew inside a row, so does a document.
+            past_key_values: a cache that grows, extended by this call.
+            inputs_embeds: vectors (B, T, D) in the place of the tokens' embeddings.
+            labels: the tokens themselves (B, T), -100 = ignored.
+            use_cache: whether to make a cache where none is given, and to return it.
+            output_attentions: whether to return round 0's weights, (B, H, T, S), of every layer as often as it is
+                applied. Those of corrections are in traces (``boosted_attention.capture``).
+            output_hidden_states: whether to return embeddings and the stream behind each layer, the last normalised.
+            return_dict: whether to return an object; False for a tuple of what is not None.
+            logits_to_keep: number of last positions with logits, 0 for all, or their indices.
+        """
+        maps = self.config.output_attentions if output_attentions is None else output_attentions
+        shown = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        named = self.config.return_dict if return_dict is None else return_dict
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        if tokens is None or (input_ids is not None and inputs_embeds is not None):
+            raise InputError("input_ids or inputs_embeds: pass exactly one of the two")
+        require(
+            labels is None or (isinstance(logits_to_keep, int) and logits_to_keep == 0),
+            "labels with logits_to_keep: the loss needs the logits of all positions",
         )
+        self._require_one_pass(past_key_values is not None or bool(use_cache), bool(maps))
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache()
+        cache = None
+        if past_key_values is not None:
+            cache = TransformersCache(past_key_values, self.config.num_hidden_layers)
+        past = 0 if cache is None else cache.length
+        require_input(tokens, attention_mask, None, past, self.model.config.d_model)
+        documents = None
+        if position_ids is not None:
+            batch, length = tokens.shape[:2]
+            require(
+                position_ids.shape in ((1, length), (batch, length)),
+                f"position_ids has shape {tuple(position_ids.shape)}; expected {(batch, length)}",
+            )
+            position_ids = position_ids.expand(batch, -1)
+            documents = packed_documents(position_ids, attention_mask, cache)
+        states: list[Tensor] | None = [] if shown else None
+        with first_maps(self.model) if maps else nullcontext() as weights:
+            hidden = self.model.hidden(
+                tokens, attention_mask, cache, documents=documents, positions=position_ids, states=states
+            )
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits: Any = torch.nn.functional.linear(hidden[:, kept], self.model.projection)
+        output = CausalLMOutputWithPast(
+            loss=None if labels is None else shifted_loss(logits, labels, documents),
+            logits=logits,
+            past_key_values=None if use_cache is False else past_key_values,
+            hidden_states=None if states is None else (*states[:-1], hidden),
+            attentions=None if weights is None else tuple(weights),
+        )
+        return output if named else output.to_tuple()
+
+    def _require_one_pass(self, caches: bool, traces: bool) -> None:
+        """Raise InputError where blocks are computed twice and something would be done twice, or once only."""
+        twice = any(getattr(block, "gradient_checkpointing", False) for block in self.model.blocks())
+        if twice and self.training and torch.is_grad_enabled():
+            require(not caches, "use_cache=True: checkpointed blocks run twice, and a cache would grow twice")
+            require(not traces, "output_attentions=True: checkpointed blocks run twice, and keep no attention weights")
+
+
+def run_checkpointed(
+    block: nn.Module, forward: Callable[..., Any], run: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Run a block's forward pass through a checkpointing function where that can pay: in training, with gradients."""
+    if block.training and torch.is_grad_enabled():
+        return run(partial(forward, **kwargs), *args)
+    return forward(*args, **kwargs)
+
+
+def packed_documents(position_ids: Tensor, attention_mask: Tensor | None, cache: KVCache | None) -> Tensor | None:
+    """Return the number of each token's document (B, T), as its positions tell; None where every row is one document.
+
+    Args:
+        position_ids: positions (B, T).
+        attention_mask: mask over all tokens so far (B, S), 1 = real token; None for all.
+        cache: cache of the call, which holds one document per row.
+    """
+    past = 0 if cache is None else cache.length
+    real = torch.ones_like(position_ids) if attention_mask is None else attention_mask[:, past:]
+    documents = documents_from(position_ids, real.bool())
+    if cache is not None:
+        held = past if attention_mask is None else attention_mask[:, :past].sum(dim=1, keepdim=True)  # real past tokens
+        follows = (held + real.cumsum(dim=1) > 1) & real.bool()  # other tokens of its row
+        require(
+            documents is None and not bool((follows & (position_ids == 0)).any()),
+            "position_ids begin anew inside a row: a cache holds one document per row; pass use_cache=False",
+        )
+    return documents
+
+
+def shifted_loss(logits: Tensor, labels: Tensor, documents: Tensor | None) -> Any:
+    """Return the mean loss of predicting each label (B, T) from the logits (B, T, V) one place before it.
+
+    Args:
+        logits: logits of all positions.
+        labels: tokens, -100 = ignored.
+        documents: number of each token's document (B, T): the first token of each is not predicted.
+    """
+    targets = labels[:, 1:]
+    if documents is not None:
+        targets = targets.masked_fill(documents[:, 1:] != documents[:, :-1], IGNORED)
+    return torch.nn.functional.cross_entropy(logits[:, :-1].float().transpose(1, 2), targets, ignore_index=IGNORED)
 
 
 class TransformersCache(KVCache):
@@ -108,11 +249,13 @@ class TransformersCache(KVCache):
 
     def __init__(self, cache: Cache, n_layers: int):
         super().__init__()
+        require(isinstance(cache, Cache), f"past_key_values={type(cache).__name__}: use a DynamicCache")
         other = next((type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer), None)
         require(
             other is None,
             f"a cache of {other} cannot hold the rounds of this model; use a DynamicCache of DynamicLayer",
         )
+        require(not cache.offloading, "an offloaded cache cannot hold the rounds of this model; use a DynamicCache")
         self.cache, self.n_layers = cache, n_layers
         self.before = int(cache.get_seq_length())
 

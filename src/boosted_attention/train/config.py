@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from boosted_attention.data.layouts import LAYOUTS
+from boosted_attention.data.layouts import LAYOUTS, PACKS
 from boosted_attention.documentation import documented_with
 from boosted_attention.train.optimizers import DEFAULT_OPTIMIZER, OPTIMIZERS, with_matrix_rate
 from boosted_attention.validation import is_count, require, require_choice
 
-PROTOCOLS = ("full", "paper")  # how perplexity is measured; evaluation.py says what they mean
+PROTOCOLS = ("full", "paper", "documents")  # how perplexity is measured; evaluation.py says what they mean
 PRECISIONS = ("float32", "bfloat16", "float64")
 UNITS = ("steps", "epochs")
 DECAYED = ("all", "matrices")
@@ -21,6 +22,7 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
     "linear": lambda done, length: 1 - done / length,
 }
 LONGEST_WARMUP = 1500
+LATER = {"pack": "none"}  # options that stand in a stored configuration only where they differ from these
 
 
 @documented_with(
@@ -45,6 +47,9 @@ class TrainingConfig:
     """Micro-batches per update; a divisor of the batch size."""
     layout: str = "windows"
     """Training rows: windows (every position predicts) or rows (the paper's: one prediction less per row)."""
+    pack: str = "none"
+    """Packing of training rows: none (running text) or documents (whole ones side by side, none of which sees another;
+    longer ones cut, rest of a row padded)."""
     optimizer: str = DEFAULT_OPTIMIZER
     """Optimizer: {optimizers}."""
     lr: float = 1e-3
@@ -77,7 +82,8 @@ class TrainingConfig:
     eval_unit: str = "steps"
     """Unit of eval_every: steps or epochs."""
     protocol: str = "full"
-    """Measure of perplexity: full (every token) or paper (rows, incomplete last batch dropped)."""
+    """Measure of perplexity: full (every token of running text), paper (rows, incomplete last batch dropped) or
+    documents (each document alone, packed as in training; its first token not counted)."""
     precision: str = "float32"
     """Number format: float32, bfloat16 (autocast) or float64."""
     compile: bool = False
@@ -90,6 +96,11 @@ class TrainingConfig:
             require(is_count(getattr(self, option)), f"{option}={getattr(self, option)!r} must be at least 1")
         require(self.epochs is None or is_count(self.epochs), f"epochs={self.epochs!r} must be at least 1")
         require_choice("layout", self.layout, LAYOUTS)
+        require_choice("pack", self.pack, PACKS)
+        require(
+            self.pack == "none" or self.layout == "windows",
+            f"layout={self.layout!r} with pack={self.pack!r}: packed rows have no other layout; use layout='windows'",
+        )
         require_choice("optimizer", self.optimizer, OPTIMIZERS)
         require_choice("schedule", self.schedule, SCHEDULES)
         if self.weight_decay_on is not None:
@@ -107,6 +118,10 @@ class TrainingConfig:
             require(value is None or (math.isfinite(value) and value >= 0), f"{option}={value!r} must not be negative")
         require(0 <= self.beta2 < 1, f"beta2={self.beta2!r} must lie in [0, 1)")
         require(0 <= self.seed < 2**63, f"seed={self.seed!r} must lie in [0, 2**63)")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values, as config.json holds them."""
+        return {name: value for name, value in asdict(self).items() if name not in LATER or value != LATER[name]}
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Return the number of updates of the whole run."""

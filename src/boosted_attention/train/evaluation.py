@@ -1,7 +1,10 @@
 """Evaluation: the mean loss over every token of a split, none left out and none counted twice.
 
-full    windows of T tokens; with a stride, each token has at least T - stride tokens of context
-paper   rows of T tokens with T - 1 predictions each, an incomplete last batch left out
+full        windows of T tokens of running text, which see across documents; with a stride, each token has at least
+            T - stride tokens of context
+paper       rows of T tokens with T - 1 predictions each, an incomplete last batch left out
+documents   documents that see nothing of each other, packed into rows of T tokens; a document's first token is not
+            predicted, so that such a perplexity is of fewer tokens and only comparable with its like
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from boosted_attention.data.packing import Batch, PackedRows
 from boosted_attention.documentation import documented
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.model.protocols import CausalModel
@@ -48,15 +51,21 @@ def windows(n_tokens: int, length: int, stride: int) -> Iterator[tuple[int, int,
 
 
 def evaluation_batches(
-    tokens: np.ndarray, *, length: int, stride: int, batch_size: int, protocol: str
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield ids and targets (B, T); targets that are not to be counted are IGNORED."""
+    tokens: np.ndarray, *, length: int, stride: int, batch_size: int, protocol: str, end_of_text: int | None
+) -> Iterator[Batch]:
+    """Yield batches of rows (B, T); targets that are not to be counted are IGNORED."""
+    if protocol == "documents":
+        rows = PackedRows(tokens, end_of_text=end_of_text, length=length)
+        require(len(rows) > 0, "protocol='documents': no document of the split has two tokens")
+        for i in range(0, len(rows), batch_size):
+            yield rows(range(i, min(i + batch_size, len(rows))))
+        return
     if protocol == "paper":
         whole = len(tokens) // length // batch_size * batch_size
         for i in range(0, whole, batch_size):
             rows = tokens[i * length : (i + batch_size) * length].reshape(batch_size, length)
             rows = torch.from_numpy(rows.astype(np.int64))
-            yield rows[:, :-1], rows[:, 1:]
+            yield Batch(rows[:, :-1], rows[:, 1:])
         return
     spans = list(windows(len(tokens), length, stride))
     for i in range(0, len(spans), batch_size):
@@ -68,7 +77,7 @@ def evaluation_batches(
             text = torch.from_numpy(tokens[start:end].astype(np.int64))
             ids[row, : end - 1 - start] = text[:-1]  # what stands behind it is seen by no counted target
             targets[row, first - 1 - start : end - 1 - start] = text[first - start :]
-        yield ids, targets
+        yield Batch(ids, targets)
 
 
 @torch.no_grad()
@@ -80,6 +89,7 @@ def evaluate(
     stride: int | None = None,
     batch_size: int = 32,
     protocol: str = "full",
+    end_of_text: int | None = None,
     precision: str = "float32",
     progress: Callable[[float], None] = lambda fraction: None,
     parallel: Parallel = ALONE,
@@ -92,7 +102,8 @@ def evaluate(
         byte_lengths: (V,) bytes of text behind each token id, for bits per byte.
         stride: how far windows move, max_len by default; less gives each token more context and takes longer.
         batch_size: windows at a time.
-        protocol: "full", or "paper" for figures to be compared with the paper's.
+        protocol: "full", "paper" for figures to be compared with the paper's, or "documents" for each document alone.
+        end_of_text: token behind every document, for protocol="documents".
         precision: "bfloat16" evaluates under autocast.
         progress: called with the fraction that is done.
         parallel: processes that share the work; all of them get the whole result.
@@ -100,21 +111,24 @@ def evaluate(
     require_choice("protocol", protocol, PROTOCOLS)
     length = model.config.max_len
     require(is_count(batch_size), f"batch_size={batch_size} must be at least 1")
-    require(protocol == "full" or length > 1, "protocol='paper': a row of max_len=1 predicts nothing")
+    require(protocol != "paper" or length > 1, "protocol='paper': a row of max_len=1 predicts nothing")
     given, stride = stride, length if stride is None else stride
     require(is_count(stride) and stride <= length, f"stride={stride} must lie between 1 and max_len={length}")
-    require(protocol == "full" or stride == length, f"stride={given}: protocol='paper' has no stride")
-    need = 2 if protocol == "full" else length * batch_size
+    require(protocol == "full" or stride == length, f"stride={given}: protocol={protocol!r} has no stride")
+    need = length * batch_size if protocol == "paper" else 2
     require(len(tokens) >= need, f"the split has {len(tokens)} tokens; protocol={protocol!r} needs at least {need}")
     device = next(model.parameters()).device
     total, counted, n_bytes, done = torch.zeros((), dtype=torch.float64), 0, 0, 0
     was_training = model.training
     model.eval()
     try:
-        batches = evaluation_batches(tokens, length=length, stride=stride, batch_size=batch_size, protocol=protocol)
-        for ids, targets in parallel.dealt(batches, uncounted):
+        batches = evaluation_batches(
+            tokens, length=length, stride=stride, batch_size=batch_size, protocol=protocol, end_of_text=end_of_text
+        )
+        for ids, targets, documents in parallel.dealt(batches, uncounted):
+            packed = {} if documents is None else {"documents": documents.to(device)}
             with autocast(device, precision):
-                losses = model.loss(ids.to(device), targets.to(device), reduction="none")
+                losses = model.loss(ids.to(device), targets.to(device), reduction="none", **packed)
             total += losses.double().sum().cpu()
             predicted = targets[targets != IGNORED]
             counted += len(predicted)
@@ -128,10 +142,9 @@ def evaluate(
     return Evaluation(loss=loss / counted, tokens=int(counted), bits_per_byte=bits)
 
 
-def uncounted(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def uncounted(batch: Batch) -> Batch:
     """Return the batch with all its targets ignored."""
-    ids, targets = batch
-    return ids, torch.full_like(targets, IGNORED)
+    return batch._replace(targets=torch.full_like(batch.targets, IGNORED))
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:

@@ -31,7 +31,7 @@ from boosted_attention.train.metrics import Metrics, NoMetrics
 from boosted_attention.train.optim import TrainingOptimizer
 from boosted_attention.train.parallel import job, own_part
 from boosted_attention.train.phases import Phase, phase_of
-from boosted_attention.train.probe import leakage_probe
+from boosted_attention.train.probe import leakage_probe, packing_probe
 from boosted_attention.train.results import EvaluationRow, LeakageReport, RunResult, SplitScore, StepRow, ValidationRow
 from boosted_attention.train.resume import best_to_test, find_checkpoint
 from boosted_attention.train.setup import TrainingSetup
@@ -77,6 +77,8 @@ class TrainingLoop:
         if not self.parallel.shards:  # else no device may have room for the whole
             self.model.to(self.device)
         self.probe = leakage_probe(self.model)
+        if "documents" in (self.training.pack, self.training.protocol):
+            self.parallel.agree(lambda: packing_probe(self.model))
         self.loss = self.parallel.distribute(
             self.model, self.device, checkpointing=setup.checkpoint_activations, compiled=self.training.compile
         )
@@ -157,17 +159,18 @@ class TrainingLoop:
         started = time.monotonic()
         if (phase := phase_of(self.setup.phases, self.done)) != self.phase:
             self._enter(phase)
-        ids, targets = self.setup.batches(self.done)
-        name = batch_hash(ids)
+        ids, targets, documents = self.setup.batches(self.done)
+        name, counted = batch_hash(ids, documents), int((targets != IGNORED).sum())
         lr = self.training.lr_at(self.done - phase.first, phase.length)
         self.optimizer.set_rates(self.done - phase.first, phase.length)
         share = accumulate_gradients(
             self.loss,
             self.parallel.rows(ids).to(self.device),
             self.parallel.rows(targets).to(self.device),
-            int((targets != IGNORED).sum()),
+            counted,
             self.parallel.micro_batches(self.training.accumulate),
             self.training.precision,
+            documents=None if documents is None else self.parallel.rows(documents).to(self.device),
             seed=seed_from(self.training.seed, self.done),
             first_row=self.parallel.first_row(len(ids)),
             by_rows=self.model.drops_by_rows and not has_own_dropout(self.device),
@@ -183,7 +186,7 @@ class TrainingLoop:
             )
         self.optimizer.step()
         self.done += 1
-        self.tokens += targets.numel()
+        self.tokens += counted
         self.seconds += time.monotonic() - started
         row = StepRow(step=self.done, loss=loss, lr=lr, grad_norm=norm, tokens=self.tokens, batch=name)
         self.metrics.write(row)
@@ -235,6 +238,7 @@ class TrainingLoop:
             byte_lengths=self.setup.data.tokenizer.byte_lengths(),
             batch_size=self.training.batch_size,
             protocol=self.training.protocol,
+            end_of_text=self.setup.data.tokenizer.end_of_text,
             precision=self.training.precision,
             parallel=self.parallel,
         )

@@ -30,7 +30,7 @@ class RunConfig(Generic[M_co]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, as config.json holds them."""
-        return {"model": self.model.to_dict(), "training": asdict(self.training), "data": asdict(self.data)}
+        return {"model": self.model.to_dict(), "training": self.training.to_dict(), "data": asdict(self.data)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunConfig[ModelConfig]:

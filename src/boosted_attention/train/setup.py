@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from boosted_attention.attention.trace import traced_layers
-from boosted_attention.data.batches import Batches
+from boosted_attention.data.batches import Batches, PackedBatches
 from boosted_attention.data.tokens import TokenData
 from boosted_attention.documentation import documented
 from boosted_attention.model.protocols import ModelConfig
@@ -54,15 +54,9 @@ class TrainingSetup:
             f"the tokenizer has {self.data.tokenizer.vocab_size} tokens, the model vocab_size="
             f"{self.config.model.vocab_size}",
         )
-        self.batches = Batches(
-            self.data.splits["train"],
-            layout=self.training.layout,
-            batch_size=self.training.batch_size,
-            length=self.config.model.max_len,
-            seed=self.training.seed,
-        )
+        self.batches = self._batches()
         for split in ("validation", "test"):
-            need = 2 if self.training.protocol == "full" else self.training.batch_size * self.config.model.max_len
+            need = 2 if self.training.protocol != "paper" else self.training.batch_size * self.config.model.max_len
             have = len(self.data.splits[split])
             require(have >= need, f"the {split} split has {have} tokens; evaluation needs at least {need}")
         model = self.config.model.on_meta()
@@ -76,3 +70,11 @@ class TrainingSetup:
             n_rounds = max((layer.n_rounds for layer in traced_layers(model).values()), default=1)
             self.phases = stagewise(self.total, n_rounds)
             require_trained_rounds((parameter.round for parameter in trained.values()), n_rounds)
+
+    def _batches(self) -> Batches | PackedBatches:
+        """Return the training batches: of running text, or of packed documents."""
+        tokens, end = self.data.splits["train"], self.data.tokenizer.end_of_text
+        rows = {"batch_size": self.training.batch_size, "length": self.config.model.max_len, "seed": self.training.seed}
+        if self.training.pack == "documents":
+            return PackedBatches(tokens, end_of_text=end, **rows)
+        return Batches(tokens, layout=self.training.layout, **rows)
