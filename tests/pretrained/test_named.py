@@ -1,11 +1,12 @@
 """Named corrections: switched, removed and saved one by one."""
 
+import peft
 import pytest
 import torch
 import transformers
 
 from boosted_attention import boost, unboost
-from boosted_attention.pretrained import load_correction, save_correction
+from boosted_attention.pretrained import add_lora, load_correction, print_trainable_parameters, save_correction
 from boosted_attention.pretrained.layer import corrected_layers
 from tests.pretrained.families import disturb, tiny, tokens
 from tests.pretrained.test_boost import generate, logits
@@ -103,8 +104,6 @@ def test_names_are_checked():
 
 
 def test_parameters_are_counted_as_peft_counts_them(capsys):
-    import peft
-
     model = boost(tiny("llama"), rank=2)
     model.print_trainable_parameters()
     ours = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -114,8 +113,38 @@ def test_parameters_are_counted_as_peft_counts_them(capsys):
         f"trainable params: {ours:,} || all params: {total:,} || trainable%: {100 * ours / total:.4f}"
     )
     assert f"of corrections: {ours:,}" in said
-    from boosted_attention.pretrained.named import print_trainable_parameters
-
     wrapped = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], r=2))
     print_trainable_parameters(wrapped)
     assert "of corrections: 0; the corrections are frozen" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [{}, {"rank": 2}, {"rank": 2, "kv": "shared"}], ids=["full", "low-rank", "shared"])
+def test_lora_beside_corrections_leaves_them_trainable(options, capsys):
+    model, ids = boost(tiny("llama"), **options), tokens()
+    before = logits(model, ids)
+    ours = {name for name, p in model.named_parameters() if p.requires_grad}
+    adapted = add_lora(model, rank=2)
+    assert torch.equal(logits(adapted, ids), before)
+    trained = [name for name, p in adapted.named_parameters() if p.requires_grad]
+    lora = [name for name in trained if "lora_" in name]
+    assert {name.removeprefix("base_model.model.") for name in trained if name not in lora} == ours
+    assert len(lora) == 2 * 4 * 3  # two factors of four projections of three layers, none of a correction
+    n_ours, n_lora = (
+        sum(adapted.get_parameter(n).numel() for n in trained if (n in lora) == is_lora) for is_lora in (0, 1)
+    )
+    assert f"trainable params: {n_ours + n_lora:,} || " in (said := capsys.readouterr().out)
+    assert f"of corrections: {n_ours:,}" in said
+
+
+def test_corrections_can_be_modules_to_save():
+    model, ids = boost(tiny("llama"), rank=2), tokens()
+    disturb(model)
+    before = logits(model, ids)
+    config = peft.LoraConfig(target_modules=["q_proj"], r=2, modules_to_save=["rounds.1", "gates.0"])
+    adapted = peft.get_peft_model(model, config)
+    assert torch.equal(logits(adapted, ids), before)
+    trained = {name: p for name, p in adapted.named_parameters() if p.requires_grad}
+    assert any("rounds.1.modules_to_save.default.own_q_proj" in name for name in trained)
+    assert not any(".q_proj.base_layer" in name for name in trained)  # a copy of a correction copies no base
+    adapted(ids, labels=ids).loss.backward()
+    assert all(p.grad is not None for name, p in trained.items() if "rounds" in name)

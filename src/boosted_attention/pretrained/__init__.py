@@ -14,16 +14,20 @@ from boosted_attention.pretrained.auto import register
 from boosted_attention.pretrained.conversion import boost, unboost
 from boosted_attention.pretrained.correction import load_correction, save_correction
 from boosted_attention.pretrained.finetune import FinetuneConfig
+from boosted_attention.pretrained.named import print_trainable_parameters
 from boosted_attention.pretrained.native import from_transformers, to_transformers
+from boosted_attention.pretrained.trained_parts import add_lora
 from boosted_attention.train.kinds import register_model_kind
 
 register_model_kind("pretrained", FinetuneConfig.from_dict)
 
 __all__ = [
     "FinetuneConfig",
+    "add_lora",
     "boost",
     "from_transformers",
     "load_correction",
+    "print_trainable_parameters",
     "register",
     "save_correction",
     "to_transformers",

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from boosted_attention.pretrained.layer import OURS
+
 FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "opt", "gpt_neox", "phi", "smollm3")
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj")
 ATTENTION_NAMES = ("self_attn", "attn", "attention", "self_attention")  # of an attention module in a decoder layer
@@ -80,7 +82,7 @@ VALUE_PROJECTIONS = {
 class Projections:
     """The projections of one attention module."""
 
-    linears: list[nn.Module]  # all of them
+    linears: list[nn.Module]  # all of them, without those of corrections
     output: nn.Module
     output_name: str
     inputs: Mapping[str, Mapping[str, Tensor | None]]
@@ -132,7 +134,8 @@ def find_projections(module: nn.Module) -> Projections | None:
     linear, known = getattr(module, name), VALUE_PROJECTIONS[name]
     if getattr(getattr(linear, "weight", None), "ndim", 0) != 2 or not known.fits(module, *widths(linear)):
         return None
-    linears = [m for m in module.modules() if getattr(m, "weight", None) is not None and m.weight.ndim == 2]
+    parts = [part for place, part in module.named_children() if place not in OURS]
+    linears = [m for part in parts for m in part.modules() if getattr(getattr(m, "weight", None), "ndim", 0) == 2]
     divide = partial(known.divide, module)
     inputs: dict[str, dict[str, Tensor | None]] = {}
     if known.fused:

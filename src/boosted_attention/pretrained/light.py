@@ -35,6 +35,22 @@ def low_rank_factor(rank: int) -> float:
     return math.sqrt(RANK_OF_FACTOR_ONE / rank)
 
 
+class Leader:
+    """A module that others read without owning it.
+
+    A copy of a whole model reads the copy of the module; a copy of the reader alone reads the same module.
+
+    Args:
+        module: the module.
+    """
+
+    def __init__(self, module: nn.Module):
+        self.module = module
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Leader:
+        return Leader(memo.get(id(self.module), self.module))
+
+
 class LowRank(nn.Module):
     """z -> factor B A z. A is drawn; B is zero at the start unless it is drawn too.
 
@@ -109,7 +125,7 @@ class Projection(nn.Module):
         self.parts = nn.ModuleDict(parts)
         self.reads = any(part.adds for part in parts.values())
         self.name = name
-        vars(self)["_leader"] = (leader,)  # in a tuple, so that the leader is no part of this module
+        self._leader = Leader(leader)
         self.rows = None if rows is None else [rows[part] for part in parts]
         self.order = None if self.rows is None else torch.cat(self.rows).argsort()
 
@@ -127,7 +143,7 @@ class Projection(nn.Module):
 
     def read(self, z: Tensor) -> Tensor:
         """Return what the model's own projection gives; of an output projection without its bias, which round 0 has."""
-        linear: Any = getattr(vars(self)["_leader"][0], self.name)
+        linear: Any = getattr(self._leader.module, self.name)
         bias = getattr(linear, "bias", None)
         return linear(z) if "out" not in self.parts or bias is None else linear(z) - bias
 
@@ -170,7 +186,7 @@ class Follower(nn.Module):
         own = vars(self)["_modules"]
         if f"own_{name}" in own:
             return own[f"own_{name}"]
-        return own[name] if name in own else getattr(vars(self)["_leader"][0], name)
+        return own[name] if name in own else getattr(vars(self)["_leader"].module, name)
 
 
 @cache
@@ -192,7 +208,7 @@ def follow(leader: nn.Module, own: Mapping[str, nn.Module]) -> Follower:
     made = kind.__new__(kind)
     nn.Module.__init__(made)
     plain = {name: value for name, value in vars(leader).items() if not name.startswith("_") and name not in OURS}
-    vars(made).update(plain, _leader=(leader,))
+    vars(made).update(plain, _leader=Leader(leader))
     for name, part in own.items():
         made.add_module(f"own_{name}", part)
     return made

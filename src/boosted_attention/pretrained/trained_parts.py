@@ -11,9 +11,10 @@ from transformers import PreTrainedModel
 from boosted_attention.pretrained.conversion import boost
 from boosted_attention.pretrained.families import find_projections
 from boosted_attention.pretrained.layer import corrected_layers
+from boosted_attention.pretrained.named import print_trainable_parameters
 from boosted_attention.pretrained.places import attention_modules
 from boosted_attention.pretrained.stages import freeze
-from boosted_attention.validation import InputError, require
+from boosted_attention.validation import InputError, is_count, require
 
 TRAINED_PARTS = ("correction", "all", "lora")
 
@@ -44,25 +45,46 @@ def with_trained_parts(
 
 
 def with_lora(model: PreTrainedModel, rank: int) -> Any:
-    """Add adapters to every projection of the attention.
+    """Add adapters to every projection of the attention, and freeze everything else.
 
     References: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022; for the scale Kalajdzievski,
     "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA", 2023.
 
     Args:
-        model: a model of transformers.
+        model: a model of transformers, boosted or not; corrections get no adapters.
         rank: rank of the adapters.
     """
     try:
         import peft
     except ImportError:
         raise InputError("train='lora' needs peft (pip install 'boosted-attention[hf]')") from None
-    names = set()
-    for module in attention_modules(model):
-        found = find_projections(module)
-        assert found is not None
-        names |= {name for name, m in module.named_modules() if m in found.linears}
-    # 2 at rank 8, as usual, and falling with the root of the rank: one learning rate then serves all ranks
+    projections = [find_projections(module) for module in attention_modules(model)]
+    chosen = {id(linear) for found in projections if found is not None for linear in found.linears}
+    # The factor is 2 at rank 8, as usual, and falls with the root of the rank: one learning rate then serves all ranks.
     scale: Any = 2 * math.sqrt(8)
-    options = peft.LoraConfig(r=rank, use_rslora=True, lora_alpha=scale, target_modules=sorted(names), lora_dropout=0.0)
+    options = peft.LoraConfig(
+        r=rank,
+        use_rslora=True,
+        lora_alpha=scale,
+        target_modules=[name for name, module in model.named_modules() if id(module) in chosen],
+        lora_dropout=0.0,
+    )
     return peft.get_peft_model(model, options)
+
+
+def add_lora(model: PreTrainedModel, rank: int = 16) -> Any:
+    """Add LoRA to a boosted model, leave its corrections trainable, print both counts, and return peft's model.
+
+    Args:
+        model: a boosted model.
+        rank: rank of the adapters, which every projection of the model's own attention gets.
+    """
+    require(bool(corrected_layers(model)), f"{type(model).__name__} is not boosted; boost(model) makes it so")
+    require(is_count(rank), f"rank={rank!r} must be an integer of at least 1")
+    corrections = [p for layer in corrected_layers(model).values() for p in layer.correction_parameters()]
+    trained = [p for p in corrections if p.requires_grad]
+    adapted = with_lora(model, rank)
+    for p in trained:
+        p.requires_grad_(True)
+    print_trainable_parameters(adapted)
+    return adapted
