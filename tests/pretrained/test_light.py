@@ -23,12 +23,28 @@ KINDS = {
     "shared tanh": {"kv": "shared", "rank": 2, "gate": "tanh"},
     "headwise": {"kv": "shared", "rank": 2, "gate": "headwise"},
 }
-kinds = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-families = pytest.mark.parametrize("family", FAMILIES)
+FEW_FAMILIES = ("llama", "gpt2", "gpt_neox")  # separate projections, fused ones in blocks and head by head
+FEW_KINDS = ("low-rank", "shared low-rank")
 
 
-@families
-@kinds
+def pytest_generate_tests(metafunc):
+    """Every family with every kind in the full run; otherwise one family per storage, other kinds on GPT-2 alone."""
+    whole, names = metafunc.config.getoption("--full"), metafunc.fixturenames
+    if "family" in names and "options" in names:
+        pairs = [
+            (family, kind)
+            for kind in KINDS
+            for family in FAMILIES
+            if whole or (family in FEW_FAMILIES if kind in FEW_KINDS else family == "gpt2")
+        ]
+        metafunc.parametrize(
+            ("family", "options"), [(f, KINDS[k]) for f, k in pairs], ids=[f"{f}-{k}" for f, k in pairs]
+        )
+
+
+families = pytest.mark.parametrize("family", FEW_FAMILIES)
+
+
 def test_nothing_changes_at_the_start_and_everything_moves_after(family, options):
     model, ids = tiny(family), tokens()
     before = logits(model, ids)
@@ -48,8 +64,6 @@ def test_nothing_changes_at_the_start_and_everything_moves_after(family, options
     assert not still
 
 
-@families
-@kinds
 def test_cached_generation_is_exact(family, options):
     model, ids = boost(tiny(family), **options), tokens(3)
     disturb(model)
@@ -134,8 +148,6 @@ def test_low_rank_corrections_are_their_formula():
     assert torch.equal(trace.gate, attention.gates[0].logit.sigmoid().expand(b, t, 1))
 
 
-@families
-@kinds
 def test_a_trace_changes_nothing(family, options):
     model, ids = boost(tiny(family, kernel="eager"), **options), tokens()
     disturb(model)
@@ -146,8 +158,6 @@ def test_a_trace_changes_nothing(family, options):
         assert trace.rounds[1].weights.shape == trace.rounds[0].weights.shape
 
 
-@families
-@kinds
 def test_save_load_and_back(family, options, tmp_path):
     base, ids = tiny(family), tokens()
     base.save_pretrained(tmp_path / "base")
