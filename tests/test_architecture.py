@@ -18,7 +18,7 @@ from boosted_attention.cli.wording import Wording
 SOURCE = Path(boosted_attention.__file__).parent
 # Each room may import from those before it; rooms in one set do not know each other.
 ROOMS = [
-    {"validation", "lazy", "progress", "compat", "documentation", "shapes"},
+    {"validation", "lazy", "autoload", "progress", "compat", "documentation", "shapes"},
     {"files", "records", "statistics", "timing"},
     {"chart"},
     {"attention"},
@@ -127,11 +127,11 @@ def test_no_cycle_inside_a_package():
             visit(module, ())
 
 
-FINDERS = {"lazy", "attention.discovery", "attention.learners", "lab.experiments", "cli.main"}
+FINDERS = {"autoload", "lazy", "attention.discovery", "attention.learners", "lab.experiments", "cli.main"}
 
 
 def test_modules_are_found_by_name_in_known_places_only():
-    """Names of packages, learners, experiments and commands; no other module is imported by a string."""
+    """Names of packages, learners, experiments, commands and families; no other module is imported by a string."""
     users = {m for m, path in MODULES.items() if "import_module(" in path.read_text()}
     assert users <= {f"boosted_attention.{name}" for name in FINDERS}
 

@@ -1,10 +1,12 @@
 """Attention layers that correct their own errors: gradient boosting within a single layer.
 
-Names are imported when they are first used; importing the package does not import torch.
+Names are imported when they are first used; importing the package does not import torch. Boosted models are known to
+transformers' Auto classes from then on (``autoload.py``).
 """
 
 from typing import TYPE_CHECKING
 
+from boosted_attention.autoload import watch
 from boosted_attention.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -46,3 +48,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_names(__name__)
+watch()

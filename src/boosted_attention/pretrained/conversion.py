@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from boosted_attention.model.config import layer_indices
 from boosted_attention.pretrained.auto import become_boosted, become_original
 from boosted_attention.pretrained.families import find_projections, widths
+from boosted_attention.pretrained.guard import guarded
 from boosted_attention.pretrained.layer import CorrectedAttention, become_uncorrected, corrected_layers
 from boosted_attention.pretrained.places import find_attention
 from boosted_attention.pretrained.stages import Stage, freeze, install, n_rounds_of
@@ -45,12 +46,14 @@ def boost(
         model = boost(AutoModelForCausalLM.from_pretrained("HuggingFaceTB/SmolLM2-135M"))
 
     Args:
-        model: a causal language model of transformers whose layers have one attention module each.
+        model: a causal language model of transformers whose attention modules have a known form; layers without one,
+            as hybrids have, are left alone. It reads a few tokens before and after, and is put back and refused if
+            anything has changed.
         n_rounds: rounds per boosted layer, the model's own attention among them. On a boosted model a larger number
             adds rounds; what is there stays.
         gate: "vector" (the paper's, and the default of full corrections), "scalar" (the default of light ones), "mlp",
             "none"; with light corrections also "tanh", which starts at zero, and "headwise", one number per head.
-        layers: "all", "last:k", or indices, negative ones from the end, such as
+        layers: "all", "last:k", or indices among the layers that have attention, negative ones from the end, such as
             ``most_important(importance(model, rows), k)`` of the analysis.
         kv: "own" keys and values of each correction, or round 0's, "shared", which need no further cache.
         rank: rank of the changes that corrections make to the model's own projections, which are read and not copied;
@@ -72,8 +75,9 @@ def boost(
     require(init == "copy" or not is_light, f"init={init!r}: light corrections start as the model's own projections")
     require_choice("train", train, BOOST_TRAINS)
     places = find_attention(model)
+    read = [linear for place in places for linear in projections_read(getattr(*place))] if is_light else []
     if rank is not None:
-        narrowest = min(min(widths(linear)) for place in places for linear in find_projections(getattr(*place)).linears)
+        narrowest = min(min(widths(linear)) for linear in read)
         require(is_count(rank) and rank <= narrowest, f"rank={rank!r} must be an integer from 1 to {narrowest}")
     chosen = sorted(layer_indices(layers, len(places), "layers"))
     require(bool(chosen), f"layers={layers!r} chooses no layer")
@@ -88,15 +92,28 @@ def boost(
         f"the model is boosted already: these layers have {before} rounds; n_rounds={before + 1} adds one, "
         "unboost(model) gives the original back",
     )
-    stage = Stage(layers=tuple(chosen), n_new=n_rounds - before, gate=gate, kv=kv, rank=rank)
-    if not corrected_layers(model):
-        model._frozen_before = frozenset(  # type: ignore[assignment]
-            name for name, p in model.named_parameters() if not p.requires_grad
-        )
-    added = install(model, stage, init)
-    become_boosted(model, stage)
-    freeze(model, added if train == "correction" else None)
+    stage = Stage(layers=tuple(chosen), n_new=n_rounds - before, gate=gate, kv=kv, rank=rank, train=train)
+    with guarded(model):
+        if not corrected_layers(model):
+            model._frozen_before = frozenset(  # type: ignore[assignment]
+                name for name, p in model.named_parameters() if not p.requires_grad
+            )
+        added = install(model, stage, init)
+        become_boosted(model, stage)
+        freeze(model, added if train == "correction" else None)
     return model
+
+
+def projections_read(attention: nn.Module) -> list[nn.Module]:
+    """Return the projections that a light correction of an attention module reads or replaces."""
+    found = find_projections(attention)
+    require(
+        found is not None and bool(found.inputs),
+        f"light corrections (kv='shared' or rank=...) need the projections of queries and keys, which are not known in "
+        f"{type(attention).__name__}",
+    )
+    assert found is not None
+    return [*(getattr(attention, name) for name in found.inputs), found.output]
 
 
 def require_boostable(model: Any) -> None:

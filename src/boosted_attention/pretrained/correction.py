@@ -2,13 +2,15 @@
 
     FOLDER/   correction.safetensors   correction.json
 
-The JSON names the base model and holds the hash of its weights: a correction of one model is noise in another.
+The JSON names the base model and holds hashes of its weights: a correction of one model is noise in another. There is
+one hash for each precision that the weights may be rounded to, so that the same base is known in any of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,15 @@ from transformers import PreTrainedModel
 from boosted_attention.attention.gates import GATES
 from boosted_attention.files import write_json
 from boosted_attention.pretrained.auto import become_boosted
-from boosted_attention.pretrained.conversion import has_adapters, unboost
+from boosted_attention.pretrained.conversion import has_adapters
+from boosted_attention.pretrained.guard import guarded
 from boosted_attention.pretrained.layer import corrected_layers
 from boosted_attention.pretrained.places import find_attention
 from boosted_attention.pretrained.stages import Stage, freeze, install
-from boosted_attention.validation import InputError, is_count, require
+from boosted_attention.validation import InputError, is_count, require, shortened
 
 WEIGHTS, SETTINGS = "correction.safetensors", "correction.json"
+HALVES = ("bfloat16", "float16")
 
 
 def is_correction(name: str) -> bool:
@@ -35,15 +39,38 @@ def is_correction(name: str) -> bool:
     return not {"rounds", "gates"}.isdisjoint(name.split("."))
 
 
-def base_hash(model: PreTrainedModel) -> str:
-    """Hash the values of the base's weights, boosted or not, in whatever precision; tied ones count once."""
+def base_hash(model: PreTrainedModel, dtype: torch.dtype = torch.float32) -> str:
+    """Hash the values of the base's weights, boosted or not, rounded to a precision; tied ones count once."""
     digest = hashlib.sha256()
     base = {name: p for name, p in model.named_parameters() if not is_correction(name)}
     for name in sorted(base):
         p = base[name].detach().cpu()
         digest.update(f"{name} {tuple(p.shape)}\n".encode())
-        digest.update(p.double().numpy().tobytes() if p.dtype == torch.float64 else p.float().numpy().tobytes())
+        exact = p.dtype == torch.float64 and dtype == torch.float32
+        digest.update((p.double() if exact else p.to(dtype).float()).numpy().tobytes())
     return digest.hexdigest()
+
+
+def require_same_base(model: PreTrainedModel, base: Mapping[str, Any], what: str) -> None:
+    """Raise InputError unless a model is the base that a correction was trained with.
+
+    Where both have one precision their values must be equal; otherwise those that are left when the finer one is
+    rounded to the coarser. Two halves, bfloat16 and float16, of one float32 model are different models.
+    """
+    stored = {"float32": base["sha256"], **base.get("rounded", {})}
+    halves = {dtype_name(model), base.get("dtype")} & stored.keys() & set(HALVES)
+    common = halves.pop() if len(halves) == 1 else "float32"
+    theirs, found = stored[common], base_hash(model, getattr(torch, common))
+    require(
+        theirs == found,
+        f"{what} corrects another model ({base['name'] or 'unnamed'}, weights {theirs[:12]}) than this one (weights "
+        f"{found[:12]}); load it onto the base it was trained with",
+    )
+
+
+def dtype_name(model: PreTrainedModel) -> str:
+    """Return the precision of a model's weights, such as "bfloat16"."""
+    return str(model.dtype).removeprefix("torch.")
 
 
 def save_correction(model: PreTrainedModel, folder: str | Path) -> Path:
@@ -67,7 +94,12 @@ def save_correction(model: PreTrainedModel, folder: str | Path) -> Path:
     save_file(held, folder / WEIGHTS, metadata={"format": "pt"})
     settings = {
         "boosting": model.config.boosting,
-        "base": {"name": model.config.name_or_path, "sha256": base_hash(model)},
+        "base": {
+            "name": model.config.name_or_path,
+            "dtype": dtype_name(model),
+            "sha256": base_hash(model),
+            "rounded": {half: base_hash(model, getattr(torch, half)) for half in HALVES},
+        },
         "parameters": sum(p.numel() for p in held.values()),
     }
     write_json(folder / SETTINGS, settings)
@@ -78,33 +110,25 @@ def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedMod
     """Boost a base model with a saved correction, in place, and return it.
 
     Args:
-        model: the model that the correction was trained with, not boosted; any other is refused.
+        model: the model that the correction was trained with, not boosted; any other is refused. Its precision may be
+            another: a base in bfloat16 or float16 is known as the float32 one rounded, and the other way round.
         folder: what ``save_correction`` wrote.
     """
     folder = Path(folder)
     require(not corrected_layers(model), "the model is boosted already; unboost(model) first")
     settings = read_settings(folder, len(find_attention(model)))
-    theirs, ours = settings["base"]["sha256"], base_hash(model)
-    require(
-        theirs == ours,
-        f"{folder} corrects another model ({settings['base']['name'] or 'unnamed'}, weights {theirs[:12]}) than this "
-        f"one (weights {ours[:12]}); load it onto the base it was trained with",
-    )
+    require_same_base(model, settings["base"], str(folder))
     held = read_weights(folder)
-    before = {name: p.requires_grad for name, p in model.named_parameters()}
     added = []
-    for values in settings["boosting"]:
-        stage = Stage.from_dict(values)
-        added = install(model, stage)
-        become_boosted(model, stage)
-    wanted = {name: p for name, p in model.named_parameters() if is_correction(name)}
-    shapes = ({name: tuple(t.shape) for name, t in group.items()}.items() for group in (wanted, held))
-    differing = sorted(name for name, _ in next(shapes) ^ next(shapes))
-    if differing:
-        unboost(model)
-        for name, p in model.named_parameters():
-            p.requires_grad_(before[name])
-        raise InputError(f"{folder}/{WEIGHTS} does not fit its {SETTINGS}: {differing[0]}")
+    with guarded(model):
+        for values in settings["boosting"]:
+            stage = Stage.from_dict(values)
+            added = install(model, stage)
+            become_boosted(model, stage)
+        wanted = {name: p for name, p in model.named_parameters() if is_correction(name)}
+        shapes = ({name: tuple(t.shape) for name, t in group.items()}.items() for group in (wanted, held))
+        differing = sorted(name for name, _ in next(shapes) ^ next(shapes))
+        require(not differing, f"{folder}/{WEIGHTS} does not fit its {SETTINGS}: {shortened(differing, 1)}")
     with torch.no_grad():
         for name, p in wanted.items():
             p.copy_(held[name])

@@ -1,13 +1,13 @@
-"""Families of models, and where their attention modules project values and outputs.
+"""Where attention modules of transformers project values and outputs, and what else of them differs by family.
 
-To support another family, edit this file alone: enter its model_type in FAMILIES, so that the Auto classes know its
-boosted models as soon as the package is imported (a model of any other family is registered when it is boosted); and if
-its attention module names or stores its projections in a way that is not known yet, enter them in VALUE_PROJECTIONS,
-OUTPUT_PROJECTIONS or ATTENTION_NAMES.
+To support another family whose attention modules name or store projections in a way that is not known yet, edit this
+file alone: VALUE_PROJECTIONS, OUTPUT_PROJECTIONS, ATTENTION_NAMES or CACHE_INDICES. No list of families is kept: the
+Auto classes know boosted models of all.
 
-Most decoders of transformers name the value projection ``v_proj`` and the output projection ``o_proj``, ``out_proj`` or
-``dense``. Two fuse queries, keys and values: GPT-2 in three blocks of columns (``Conv1D`` stores its matrix
-transposed), GPT-NeoX interleaved head by head. Modules with other names are refused, not guessed at.
+Most decoders name the value projection ``v_proj`` and the output projection ``o_proj``, ``out_proj`` or ``dense``.
+Others fuse queries, keys and values, each in its own order, which only the code of their class tells: such modules are
+known by the names of their classes, GPT-2's and GPT-NeoX's by their shapes. Modules of other forms are left alone, not
+guessed at.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "opt", "gpt_neox", "phi", "smollm3")
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj")
-ATTENTION_NAMES = ("self_attn", "attn", "attention", "self_attention")  # of an attention module in a decoder layer
+ATTENTION_NAMES = ("self_attn", "attn", "attention", "self_attention", "mixer")  # of an attention module in its layer
+CACHE_INDICES = ("layer_idx", "layer_id")  # names under which modules keep the number of their layer of the cache
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,14 @@ class ValueProjection:
     """One way in which attention modules store their value projection.
 
     Args:
+        name: the attribute of the module that holds it.
         divide: takes the attention module and a weight or bias of the projection, and returns views of the parts for
             queries, keys and values that can be written to; of the values alone where the projection is theirs.
         fits: says whether a module's projection of this name really is stored this way; other models have fused
             projections of the same names.
     """
 
+    name: str
     divide: Callable[[nn.Module, Tensor], Sequence[Tensor]]
     fits: Callable[[nn.Module, Tensor], bool]
 
@@ -52,9 +54,31 @@ def fused_blocks(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
 
 
 def fused_heads(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
-    """Divide GPT-NeoX's projection: rows q, k, v of the first head, then of the second, and so on."""
-    size: Any = module.head_size
+    """Divide the projection of GPT-NeoX, Bloom and Persimmon: rows q, k, v of the first head, then of the second."""
+    size: Any = module.head_size if hasattr(module, "head_size") else module.head_dim
     return t.unflatten(0, (-1, 3, size)).unbind(1)  # each (H, dh, D)
+
+
+def fused_grouped_blocks(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
+    """Divide Phi-3's projection: all rows of q, then of k, then of v, which may have fewer heads."""
+    attention: Any = module
+    n = attention.num_key_value_heads * attention.head_dim
+    return t.split((len(t) - 2 * n, n, n))
+
+
+def fused_falcon(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
+    """Divide Falcon's projection: head by head, or group by group: the queries of a group, then one k and one v."""
+    attention: Any = module
+    if not attention.new_decoder_architecture and not attention.multi_query:
+        return fused_heads(module, t)
+    groups = t.unflatten(0, (-1, attention.num_heads // attention.num_kv_heads + 2, attention.head_dim))
+    return groups[:, :-2], groups[:, -2], groups[:, -1]
+
+
+def fused_codegen(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
+    """Divide CodeGen's projection: four blocks of rows, one per core it was trained on, each with q, v, k."""
+    q, v, k = t.unflatten(0, (4, 3, -1)).unbind(1)
+    return q, k, v
 
 
 def is_fused_blocks(module: nn.Module, weight: Tensor) -> bool:
@@ -66,12 +90,25 @@ def is_fused_heads(module: nn.Module, weight: Tensor) -> bool:
     return bool(size) and weight.shape[0] == 3 * weight.shape[1] and weight.shape[1] % size == 0
 
 
-# By the name of the attribute.
-VALUE_PROJECTIONS = {
-    "v_proj": ValueProjection(separate, lambda module, weight: True),
-    "c_attn": ValueProjection(fused_blocks, is_fused_blocks),
-    "query_key_value": ValueProjection(fused_heads, is_fused_heads),
-}
+def is_a(*names: str) -> Callable[[nn.Module, Tensor], bool]:
+    """Make a test for modules of classes with these names, or subclasses of them."""
+    return lambda module, weight: any(kind.__name__ in names for kind in type(module).__mro__)
+
+
+VALUE_PROJECTIONS = (
+    ValueProjection("v_proj", separate, lambda module, weight: True),
+    ValueProjection("c_attn", fused_blocks, is_fused_blocks),
+    ValueProjection("query_key_value", fused_heads, is_fused_heads),
+    ValueProjection("query_key_value", fused_heads, is_a("BloomAttention", "PersimmonAttention")),
+    ValueProjection("query_key_value", fused_falcon, is_a("FalconAttention")),
+    ValueProjection("qkv_proj", fused_grouped_blocks, is_a("Phi3Attention", "Phi4MultimodalAttention")),
+    ValueProjection("qkv_proj", fused_codegen, is_a("CodeGenAttention")),
+)
+
+
+def cache_index_name(module: nn.Module) -> str | None:
+    """Return the attribute in which an attention module keeps the number of its layer of the cache."""
+    return next((name for name in CACHE_INDICES if hasattr(module, name)), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,15 +149,15 @@ def parameters_of(linear: nn.Module) -> list[Tensor]:
 
 def find_projections(module: nn.Module) -> Projections | None:
     """Return the projections of an attention module; None if it is not of a known form."""
-    name = next((name for name in VALUE_PROJECTIONS if hasattr(module, name)), None)
     output_name = next((name for name in OUTPUT_PROJECTIONS if hasattr(module, name)), None)
-    if name is None or output_name is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
+    stored = next((way for way in VALUE_PROJECTIONS if is_stored(module, way)), None)
+    if stored is None or output_name is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
         return None
-    weight = getattr(getattr(module, name), "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2 or not VALUE_PROJECTIONS[name].fits(module, weight):
+    if any(isinstance(m, nn.Conv1d) for m in module.modules()):  # a recurrence, or states beside keys and values
         return None
+    name, divide = stored.name, partial(stored.divide, module)
+    weight: Any = getattr(module, name).weight
     linears = [m for m in module.modules() if getattr(m, "weight", None) is not None and m.weight.ndim == 2]
-    divide = partial(VALUE_PROJECTIONS[name].divide, module)
     values = [divide(t)[-1] for t in parameters_of(getattr(module, name))]
     is_fused = len(divide(weight)) > 1
     inputs: dict[str, dict[str, Tensor | None]] = {}
@@ -137,6 +174,12 @@ def find_projections(module: nn.Module) -> Projections | None:
         values=values,
         packed={f"{name}.weight": divide} if is_fused else {},
     )
+
+
+def is_stored(module: nn.Module, way: ValueProjection) -> bool:
+    """Say whether a module stores its value projection in a way."""
+    weight = getattr(getattr(module, way.name, None), "weight", None)
+    return isinstance(weight, Tensor) and weight.ndim == 2 and way.fits(module, weight)
 
 
 @torch.no_grad()

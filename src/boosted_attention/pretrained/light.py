@@ -91,7 +91,7 @@ class Unread(nn.Module):
         self.d_out = d_out
 
     def forward(self, z: Tensor) -> Tensor:
-        return z.new_zeros(1).expand(*z.shape[:-1], self.d_out)
+        return z.new_zeros(self.d_out).expand(*z.shape[:-1], self.d_out)
 
 
 class Projection(nn.Module):
