@@ -40,7 +40,17 @@ def refusal(model, **options) -> str:
 
 
 def test_attention_that_runs_more_than_once_per_pass_is_refused():
-    assert "runs 6 times per pass" in refusal(build("HrmText", **SMALL, head_dim=8))
+    """As in a family whose layers run in cycles, with a cache layer for each time."""
+    assert "its cache has 24 layers" in refusal(build("HrmText", **SMALL, head_dim=8))
+    model = tiny("llama")
+    layer = model.model.layers[1]
+
+    class Twice(type(layer)):
+        def forward(self, x, **kwargs):
+            return super().forward(super().forward(x, **kwargs), **kwargs)
+
+    layer.__class__ = Twice
+    assert "model.layers.1.self_attn runs 2 times per pass, where corrections need exactly one" in refusal(model)
 
 
 def test_a_forward_pass_that_was_replaced_is_refused():
