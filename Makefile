@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install reproduce test test-full lint format bench mutants pairs
+.PHONY: help install reproduce test test-full lint format bench families mutants pairs
 
 help:
 	@echo "make reproduce   the main job: the paper, its controls and its claims, in minutes"
 	@echo "make test        the tests; make test-full: all grids and counts at full size"
 	@echo "make lint        ruff and pyright; make format: ruff's formatter and fixes"
 	@echo "make bench       benchmarks on a quiet machine, and docs/benchmarks.md from what they measured"
+	@echo "make families    every causal family of transformers, boosted as a tiny model: docs/families.md"
 	@echo "make mutants     planted bugs, each with the test that notices it"
 	@echo "make pairs       the trained models of pairs/ once more, in half an hour"
 
@@ -41,6 +42,9 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks
+
+families: $(INSTALLED)
+	$(BIN)/python -m families --all
 
 mutants: $(INSTALLED)
 	$(BIN)/python -m mutants

@@ -23,7 +23,7 @@ from boosted_attention.lazy import stated_names
 SOURCE = Path(boosted_attention.__file__).parent
 # Each room may import from those before it; rooms in one set do not know each other.
 ROOMS = [
-    {"validation", "lazy", "registration", "progress", "compat", "documentation", "shapes"},
+    {"validation", "lazy", "registration", "autoload", "progress", "compat", "documentation", "shapes"},
     {"files", "records", "statistics", "timing"},
     {"chart"},
     {"attention"},
@@ -180,11 +180,11 @@ def test_a_name_leads_to_the_module_that_holds_it():
     assert "boosted_attention.lab.experiments.language._arms" not in imports("boosted_attention.lab.experiments")
 
 
-FINDERS = {"lazy", "registration", "cli.main"}
+FINDERS = {"autoload", "lazy", "registration", "cli.main"}
 
 
 def test_modules_are_found_by_name_in_known_places_only():
-    """Names of packages, files of folders, and commands; no other module is imported by a string."""
+    """Names of packages, files of folders, commands and families; no other module is imported by a string."""
     users = {m for m, path in MODULES.items() if "import_module(" in path.read_text()}
     assert users <= {f"boosted_attention.{name}" for name in FINDERS}
 

@@ -1,12 +1,14 @@
 """Attention layers that correct their own errors: gradient boosting within a single layer.
 
 Names are imported when they are first used; importing the package does not import torch. The layer classes of
-``attention/learners`` are among them, found by being in that folder.
+``attention/learners`` are among them, found by being in that folder. Boosted models are known to transformers' Auto
+classes from then on (``autoload.py``).
 """
 
 from typing import TYPE_CHECKING
 
 from boosted_attention.attention.discovery import layer_classes
+from boosted_attention.autoload import watch
 from boosted_attention.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -38,3 +40,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_names(__name__, layer_classes())
+watch()

@@ -11,9 +11,11 @@ from safetensors.torch import load_file, save_file
 
 from boosted_attention import boost, disable_rounds, unboost
 from boosted_attention.pretrained import load_correction, save_correction
+from boosted_attention.pretrained.families import find_projections
 from boosted_attention.pretrained.finetune import FinetuneConfig
 from boosted_attention.pretrained.folders import load_model
 from boosted_attention.pretrained.layer import corrected_layers
+from boosted_attention.pretrained.places import attention_modules
 from tests.pretrained.families import NO_TOKENS, disturb, tiny, tokens
 from tests.pretrained.test_boost import generate, logits
 
@@ -30,15 +32,44 @@ def build(name: str, **options):
     return getattr(transformers, f"{name}ForCausalLM")(config).eval()
 
 
-@pytest.mark.parametrize(("name", "options"), [("GPTJ", J), ("Mixtral", EXPERTS), ("DiffLlama", ATTENDING)])
-def test_others_with_the_same_projections(name, options, tmp_path):
-    """Also those whose files hold weights otherwise than the model does, or whose modules have buffers."""
+FALCON = {**SMALL, "alibi": False}
+GROUPED_FALCON = {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}
+BLOOM = {"vocab_size": 64, "hidden_size": 32, "n_layer": 3, "n_head": 4}
+NEO = {**SMALL, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": 6}
+NEO = {key: value for key, value in NEO.items() if key not in ("num_hidden_layers", "num_attention_heads")}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 4}
+OTHERS = {
+    "gptj": ("GPTJ", J),
+    "mixtral": ("Mixtral", EXPERTS),
+    "diffllama": ("DiffLlama", ATTENDING),
+    "phi3": ("Phi3", ATTENDING),
+    "falcon": ("Falcon", {**FALCON, "multi_query": True}),
+    "falcon of heads": ("Falcon", {**FALCON, "multi_query": False}),
+    "falcon of groups": ("Falcon", GROUPED_FALCON),
+    "bloom": ("Bloom", BLOOM),
+    "codegen": ("CodeGen", J),
+    "persimmon": ("Persimmon", {**SMALL, "max_position_embeddings": 64}),
+    "gpt-neo": ("GPTNeo", NEO),
+    "lfm2": ("Lfm2", HYBRID),
+    "falcon-h1": ("FalconH1", {**ATTENDING, **MAMBA, "mamba_d_ssm": 64}),
+}
+
+
+@pytest.mark.parametrize(("name", "options"), OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("kind", [{}, {"kv": "shared", "rank": 2}], ids=["full", "light"])
+def test_others(name, options, kind, tmp_path):
+    """Also fused projections, files that hold weights otherwise than the model does, buffers, and hybrids."""
     build(name, **options).save_pretrained(tmp_path / "base")
     model, ids = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base").eval(), tokens()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim == 2:
+                torch.nn.init.normal_(p, std=0.15)
     before = logits(model, ids)
-    boost(model)
+    boost(model, **kind)
     assert torch.equal(logits(model, ids), before)
     disturb(model)
+    assert not torch.equal(logits(model, ids), before)
     assert torch.equal(generate(model, ids), generate(model, ids, use_cache=False))
     model.save_pretrained(tmp_path / "boosted")
     loaded = load_model(tmp_path / "boosted").eval()
@@ -46,21 +77,43 @@ def test_others_with_the_same_projections(name, options, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "line"),
-    [
-        ("Lfm2", HYBRID, "only 2 of its 3 layers have an attention module of their own"),
-        ("GPTBigCode", {**J, "multi_query": True}, "no attention module with known projections"),
-        ("GPTBigCode", {**J, "multi_query": False}, "no attention module with known projections"),
-        ("Falcon", {**SMALL, "alibi": False}, "no attention module with known projections"),
-        ("Bloom", {"vocab_size": 64, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "no attention module with known"),
-    ],
-    ids=["hybrid", "multi-query", "linear", "falcon", "bloom"],
+    "name", ["phi3", "falcon", "falcon of heads", "falcon of groups", "bloom", "codegen", "persimmon"]
 )
-def test_what_cannot_be_corrected_exactly_is_refused(name, options, line):
-    options = {key: value for key, value in options.items() if not (name == "GPTBigCode" and key == "rotary_dim")}
-    model = build(name, **options)
+def test_fused_projections_divide_as_the_model_divides_them(name):
+    """Each part alone moves what it should: without values nothing is read, and without queries all keys are alike."""
+    kind, options = OTHERS[name]
+    model = build(kind, **options)
+    attention = attention_modules(model)[0]
+    found = find_projections(attention)
+    ((fused, parts),) = found.inputs.items()
+    linear = getattr(attention, fused)
+    counted = torch.cat(list(parts.values())).sort().values
+    assert torch.equal(counted, torch.arange(linear.out_features))
+    for part in "qkv":
+        with torch.no_grad():
+            torch.nn.init.normal_(linear.weight)
+            if linear.bias is not None:
+                linear.bias.zero_()
+            linear.weight[parts[part]] = 0
+        cache = model(tokens(), use_cache=True).past_key_values.layers[0]
+        zero = {"k": not cache.keys.any(), "v": not cache.values.any()}
+        assert zero == {"k": part == "k", "v": part == "v"}
+
+
+def test_layers_of_a_hybrid_count_those_with_attention():
+    model = boost(build("Lfm2", **HYBRID), layers=[-1])
+    assert list(corrected_layers(model)) == ["model.layers.2.self_attn"]
+    assert model.config.boosting[0]["layers"] == [1]
+    with pytest.raises(ValueError, match="indices go from -2 to 1"):
+        boost(build("Lfm2", **HYBRID), layers=[2])
+
+
+@pytest.mark.parametrize("multi_query", [True, False])
+def test_projections_that_are_not_known_are_refused(multi_query):
+    options = {key: value for key, value in J.items() if key != "rotary_dim"}
+    model = build("GPTBigCode", **options, multi_query=multi_query)
     modules = [type(m) for m in model.modules()]
-    with pytest.raises(ValueError, match=line):
+    with pytest.raises(ValueError, match="no attention module with known projections"):
         boost(model)
     assert [type(m) for m in model.modules()] == modules
 

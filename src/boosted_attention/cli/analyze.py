@@ -1,4 +1,4 @@
-"""``boosted-attention analyze``: look inside the rounds of a trained run."""
+"""``boosted-attention analyze``: look inside the rounds of a trained run or a boosted model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(
     field: str = "text",
     device: str = "cpu",
 ) -> int:
-    """Analyse a run: gates, entropy, hull distance with controls, importance, dynamics, and what its heads attend to.
+    """Analyse a run or boosted model: gates, entropy, hull distance, importance, dynamics, what its heads attend to.
 
     Writes analysis.json, figures, and analysis.html with the round explorer. With --against, also where the run gains
     and loses against another one, usually standard attention trained on the same data.
@@ -37,13 +37,13 @@ def run(
     Example: boosted-attention analyze runs/mini-boosted-stdlib-0 --against runs/mini-standard-stdlib-0
 
     Args:
-        folder: Folder of the run.
-        against: Folder of a run to compare with, trained on the same corpus with the same tokenizer.
+        folder: Folder of the run, or of a boosted model, which needs --corpus.
+        against: Folder of a run or model to compare with, trained on the same corpus with the same tokenizer.
         out: Folder for the results; RUN/analysis by default.
         sequences: Number of test sequences.
         pairs: Number of (position, head) pairs per layer for the hull distance.
         length: Tokens per sequence; by default the model's max_len, at most 256.
-        checkpoint: Checkpoint to analyse: best or last.
+        checkpoint: Checkpoint of a run to analyse: best or last.
         corpus: Corpus to analyse on instead of the run's own, read with the run's tokenizer.
         data_root: Folder of corpora by name.
         field: Key of the text in .jsonl files, for --corpus.

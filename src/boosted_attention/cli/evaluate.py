@@ -1,4 +1,4 @@
-"""``boosted-attention evaluate``: perplexity of a trained run, on its own text or another."""
+"""``boosted-attention evaluate``: perplexity of a trained run or a boosted model, on its own text or another."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def run(
     device: str = "cpu",
     json: bool = False,
 ) -> int:
-    """Evaluate a run: loss, perplexity and bits per byte over every token of a split.
+    """Evaluate a run or a boosted model: loss, perplexity and bits per byte over every token of a split.
 
     Example: boosted-attention evaluate runs/mini-boosted-stdlib-0 --stride 32
 
     Args:
-        folder: the run.
+        folder: the run, or the folder of a boosted model, which needs --corpus.
         split: part of the text: train, validation or test.
         protocol: measure: full, paper (rows, incomplete last batch dropped) to compare with the paper's figures, or
             documents (each document alone, its first token not counted).
         stride: tokens that windows move by; less than the model's length gives each token more context.
-        checkpoint: checkpoint to load: best or last.
+        checkpoint: checkpoint of a run to load: best or last.
         corpus: another corpus than the run's own, read with the run's tokenizer.
         data_root: folder of corpora by name.
         field: name of the field with the text in .jsonl files, for --corpus.

@@ -1,4 +1,4 @@
-"""``boosted-attention generate``: a trained run continues a text, as it goes."""
+"""``boosted-attention generate``: a trained run or a boosted model continues a text, as it goes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def run(
     checkpoint: str = "best",
     device: str = "cpu",
 ) -> int:
-    """Continue a prompt with a trained run, printing as it goes.
+    """Continue a prompt with a trained run or a boosted model, printing as it goes.
 
     Example: boosted-attention generate runs/mini-boosted-stdlib-0 "def read(" --tokens 100
 
     Args:
-        folder: the run.
+        folder: the run, or the folder of a boosted model.
         prompt: the text to continue.
         tokens: largest number of tokens to add.
         temperature: randomness: 0 takes the likeliest token, 1 samples from the model.
@@ -38,7 +38,7 @@ def run(
         seed: random seed; the same seed gives the same text.
         samples: number of continuations, printed one after the other.
         stop: end at the end of a document.
-        checkpoint: checkpoint to load: best or last.
+        checkpoint: checkpoint of a run to load: best or last.
         device: device to run on: cpu, cuda or mps.
     """
     import torch

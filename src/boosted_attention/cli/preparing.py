@@ -33,8 +33,12 @@ def prepared(config: DataConfig, vocab_size: int, console: Console) -> TokenData
 
 
 def text_of(run: TrainedRun, corpus: str | None, data_root: str | None, field: str, console: Console) -> TokenData:
-    """Return the text a run was trained on, or another corpus read with the run's own tokenizer."""
+    """Return the text a run was trained on, or another corpus read with the tokenizer of the run or model."""
     config = run.config.data
+    require(
+        corpus is not None or bool(run.fingerprint),
+        f"{run.folder} is a model without a text of its own; corpus= names one, which its tokenizer reads",
+    )
     if corpus is not None:
         config = DataConfig(corpus=corpus, tokenizer=str(Path(run.folder) / "tokenizer.json"), field=field)
     config = replace(config, data_root=data_root or config.data_root)

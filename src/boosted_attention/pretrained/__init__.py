@@ -1,6 +1,7 @@
 """Boosting of pretrained models of transformers.
 
-Importing this package registers boosted models with transformers' Auto classes, and fine-tuned models with the trainer.
+Importing this package registers fine-tuned models with the trainer, and models of ours with transformers' Auto classes,
+which know boosted models as soon as ``boosted_attention`` is imported.
 """
 
 from boosted_attention.validation import InputError

@@ -2,21 +2,28 @@
 
 A boosted ``LlamaForCausalLM`` is a ``BoostedLlamaForCausalLM``, a subclass made on demand; its config is a
 ``BoostedLlamaConfig`` with model_type "boosted-llama" and a list ``boosting``, one entry per stage. Both are registered
-when this module is imported, for the families of ``families.py``, or when a model of another family is boosted.
+when a model is boosted, or when the Auto classes look the model_type up (``boosted_attention.autoload``).
+
+A saved folder holds the base under its own names, so that ``LlamaForCausalLM`` loads it without the corrections. Its
+``auto_map`` and a small file of code beside it serve processes that have not imported this package, with
+``trust_remote_code=True``.
 """
 
 from __future__ import annotations
 
 import copy
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.core_model_loading import WeightRenaming
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING, model_type_to_module_name
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from boosted_attention.pretrained.families import FAMILIES
+from boosted_attention.autoload import PREFIX
+from boosted_attention.files import write_atomically
 from boosted_attention.pretrained.named import (
     active_corrections,
     disable_corrections,
@@ -25,9 +32,47 @@ from boosted_attention.pretrained.named import (
     remove_correction,
     set_corrections,
 )
-from boosted_attention.pretrained.stages import Stage, install
+from boosted_attention.pretrained.stages import Stage, freeze, install, newest
+from boosted_attention.validation import InputError
 
-PREFIX = "boosted-"
+CODE = "modeling_boosted"
+AUTO_MAP = {"AutoConfig": f"{CODE}.BoostedConfig", "AutoModelForCausalLM": f"{CODE}.BoostedForCausalLM"}
+CODE_TEXT = '''"""Loads this model in a process that has not imported boosted_attention, with trust_remote_code=True."""
+
+try:
+    from boosted_attention.pretrained.auto import classes_of
+except ImportError as error:
+    raise ImportError(
+        "this model's attention has correction rounds: pip install boosted-attention (needed to load it; without them, "
+        "the class of the base model loads the base alone)"
+    ) from error
+
+BoostedConfig, BoostedForCausalLM = classes_of("{family}")
+'''
+
+
+class OldNames(WeightRenaming):
+    """Names of round 0's weights as they were stored at first, behind ``rounds.0``; nothing is stored so again."""
+
+    __slots__ = ()
+
+    def reverse_transform(self) -> OldNames:
+        return self.copy(self._original_source_patterns, self._original_target_patterns)  # type: ignore[return-value]
+
+
+class BoostedConfig:
+    """Base of boosted models' configurations: their folders say how to load them where this package is not imported."""
+
+    def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
+        self.auto_map = dict(AUTO_MAP)
+        Path(save_directory).mkdir(parents=True, exist_ok=True)
+        family = type(self).model_type.removeprefix(PREFIX)  # type: ignore[attr-defined]
+        write_atomically(Path(save_directory) / f"{CODE}.py", CODE_TEXT.format(family=family))
+        super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)  # type: ignore[misc]
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
+        """Do nothing: the code that folders carry is written above, not copied from this file."""
 
 
 class BoostedModel:
@@ -53,29 +98,79 @@ class BoostedModel:
         """Names of the corrections that run."""
         return active_corrections(self)  # type: ignore[arg-type]
 
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load as transformers does, and freeze what was frozen when the model was boosted."""
+        made = super().from_pretrained(*args, **kwargs)  # type: ignore[misc]
+        model = made[0] if isinstance(made, tuple) else made
+        last = Stage.from_dict(model.config.boosting[-1])
+        freeze(model, newest(model, last) if last.train == "correction" else None)
+        return made
+
+    @classmethod
+    def is_custom_code(cls) -> bool:
+        """Say whether the base is custom code; transformers initialises and converts what is not by its own rules."""
+        return not original_class(cls).__module__.startswith("transformers.")
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:
+        """Do nothing: the code that folders carry is written with the config."""
+
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: pages of keys and values are laid out for the model's own layers.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            "continuous batching (generate_batch) lays pages out for the keys and values of the model's own attention, "
+            "and has none for corrections; use generate, or unboost(model) first"
+        )
+
+
+def original_class(kind: type) -> type:
+    """Return the class that a class of boosted models or configurations was made from."""
+    return next(base for base in kind.__mro__ if base is not kind and base not in (BoostedModel, BoostedConfig))
+
 
 @cache
 def config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
     """Make the class of boosted configurations, and register it."""
-    kind = type(f"Boosted{base.__name__}", (base,), {"model_type": PREFIX + base.model_type, "__module__": __name__})
+    known = {"model_type": PREFIX + base.model_type, "__module__": __name__}
+    kind: Any = type(f"Boosted{base.__name__}", (BoostedConfig, base), known)
     AutoConfig.register(kind.model_type, kind, exist_ok=True)
     globals()[kind.__name__] = kind  # for pickle
-    stored = get_checkpoint_conversion_mapping(base.model_type)
-    if stored is not None:  # weights of experts, say, are stored otherwise than they are held
-        register_checkpoint_conversion_mapping(kind.model_type, stored, overwrite=True)
+    stored_as(kind.model_type, get_checkpoint_conversion_mapping(base.model_type))
     return kind
 
 
 @cache
 def model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
-    """Make the class of boosted models, and register it."""
+    """Make the class of boosted models."""
     assert base.config_class is not None
     config = config_class(base.config_class)
-    kind = type(f"Boosted{base.__name__}", (BoostedModel, base), {"config_class": config, "__module__": __name__})
+    kind: Any = type(f"Boosted{base.__name__}", (BoostedModel, base), {"config_class": config, "__module__": __name__})
     globals()[kind.__name__] = kind
-    if MODEL_FOR_CAUSAL_LM_MAPPING.get(base.config_class, None) is base:
-        AutoModelForCausalLM.register(config, kind, exist_ok=True)
+    by_class = get_checkpoint_conversion_mapping(base.__name__)
+    if by_class is not None:
+        stored_as(kind.__name__, by_class)
     return kind
+
+
+def make_known(config: type[PreTrainedConfig], model: type[PreTrainedModel]) -> None:
+    """Make AutoModelForCausalLM know a class of boosted models by a class of configurations, which may not be its own.
+
+    Some families have no more than a configuration: their model is Llama's.
+    """
+    if original_class(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        MODEL_FOR_CAUSAL_LM_MAPPING.register(config, model, exist_ok=True)  # type: ignore[arg-type]
+
+
+def stored_as(name: str, conversions: list[Any] | None) -> None:
+    """Tell transformers how files hold the weights of boosted models: as those of the base, and as they once did."""
+    register_checkpoint_conversion_mapping(
+        name, [OldNames(r"\.rounds\.0\.", "."), *(conversions or [])], overwrite=True
+    )
 
 
 def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
@@ -88,30 +183,61 @@ def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
         own.__class__ = config_class(type(own))
         own.boosting = []
         own.unboosted_architectures = own.architectures
+        if hasattr(own, "auto_map"):
+            own.unboosted_auto_map = own.auto_map
+        own.auto_map = dict(AUTO_MAP)
         model.__class__ = model_class(type(model))
+        make_known(type(own), type(model))
     model.config.boosting = [*model.config.boosting, stage.to_dict()]
     model.config.architectures = [type(model).__name__]
 
 
 def become_original(model: PreTrainedModel) -> None:
     """Give a model whose rounds are removed its own class and config back."""
-    base = next(kind for kind in type(model).__mro__ if kind not in (type(model), BoostedModel))
-    original = next(kind for kind in type(model.config).__mro__ if kind is not type(model.config))
-    delattr(model.config, "boosting")
-    model.config.__class__ = original
+    config, base = model.config, original_class(type(model))
+    for name in ("boosting", "auto_map"):
+        vars(config).pop(name, None)
+    if hasattr(config, "unboosted_auto_map"):
+        config.auto_map = vars(config).pop("unboosted_auto_map")
+    config.__class__ = original_class(type(config))
     model.__class__ = base
-    model.config.architectures = vars(model.config).pop("unboosted_architectures", [base.__name__])
+    config.architectures = vars(config).pop("unboosted_architectures", [base.__name__])
+
+
+def classes_of(family: str) -> tuple[type[PreTrainedConfig], type[PreTrainedModel]]:
+    """Return the classes of a family's boosted configurations and models, known to the Auto classes.
+
+    Args:
+        family: its model_type, such as "llama".
+    """
+    base = CONFIG_MAPPING[family]
+    config, model = config_class(base), model_class(causal_class(base))
+    make_known(config, model)
+    return config, model
+
+
+def causal_class(config: type[PreTrainedConfig]) -> type[PreTrainedModel]:
+    """Return the causal model of a configuration, which may be that of the text part of a larger model.
+
+    Raises:
+        KeyError: there is none.
+    """
+    found: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(config, None)
+    if found is not None:
+        return found
+    package = config.__module__.split(".")[-2]
+    around = [name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if model_type_to_module_name(name) == package]
+    models: list[Any] = [MODEL_FOR_CAUSAL_LM_MAPPING[CONFIG_MAPPING[name]] for name in around]
+    for model in models:
+        if model.config_class is config:
+            return model
+    raise KeyError(config.model_type)
 
 
 def register(model_type: str) -> None:
-    """Make the Auto classes know boosted models of a family.
+    """Make the Auto classes know boosted models of a family, which they do by themselves when one is looked up.
 
     Args:
         model_type: transformers' name of the family, such as "llama".
     """
-    config = CONFIG_MAPPING[model_type]
-    model_class(MODEL_FOR_CAUSAL_LM_MAPPING[config])
-
-
-for family in FAMILIES:
-    register(family)
+    classes_of(model_type)

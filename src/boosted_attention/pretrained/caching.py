@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import cache_utils
 from transformers.cache_utils import Cache
@@ -21,7 +21,7 @@ from boosted_attention.validation import InputError
 
 CACHE_ARGUMENTS = ("past_key_values", "layer_past", "past_key_value")
 
-# How to make another layer of the same kind.
+# How to make another layer of the same kind, for keys and values alone.
 CACHE_LAYERS: dict[type, Callable[[Any], Any]] = {
     cache_utils.DynamicLayer: lambda layer: cache_utils.DynamicLayer(),
     cache_utils.DynamicSlidingWindowLayer: lambda layer: cache_utils.DynamicSlidingWindowLayer(
@@ -31,6 +31,16 @@ CACHE_LAYERS: dict[type, Callable[[Any], Any]] = {
     cache_utils.StaticSlidingWindowLayer: lambda layer: cache_utils.StaticSlidingWindowLayer(
         max_cache_len=layer.max_cache_len, sliding_window=layer.max_cache_len
     ),  # it keeps the smaller of the two
+}
+# Layers that hold the state of a recurrence too, in versions of transformers that have them: they are of these kinds.
+HYBRID_LAYERS = {
+    "LinearAttentionAndFullAttentionLayer": cache_utils.DynamicLayer,
+    "LinearAttentionAndSlidingWindowAttentionLayer": cache_utils.DynamicSlidingWindowLayer,
+    "LinearAttentionAndStaticFullAttentionLayer": cache_utils.StaticLayer,
+    "LinearAttentionAndStaticSlidingWindowAttentionLayer": cache_utils.StaticSlidingWindowLayer,
+}
+CACHE_LAYERS |= {
+    getattr(cache_utils, name): CACHE_LAYERS[kind] for name, kind in HYBRID_LAYERS.items() if hasattr(cache_utils, name)
 }
 
 
@@ -79,7 +89,6 @@ def with_cache(
     return tuple(new if value is old else value for value in args), changed
 
 
-@lru_cache(maxsize=256)
 def cache_argument(kind: type) -> str:
     """Return what the forward pass of a class of attention modules calls its cache."""
     names = inspect.signature(kind.forward).parameters
@@ -92,6 +101,11 @@ def extend(cache: Cache, corrected: int, slot: int, n_new: int) -> None:
     That layer holds the ``n_new`` tokens of this call already; with more, it was filled without the corrections.
     """
     while len(cache.layers) <= slot:
+        if torch.compiler.is_exporting():
+            raise InputError(
+                "an exported program's cache has layers for the model's own attention alone; boost with kv='shared', "
+                "whose corrections need none, or export without a cache"
+            )
         held: Any = cache.layers[corrected]
         if int(held.get_seq_length()) > n_new:
             raise InputError(

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from boosted_attention.model.config import layer_indices
 from boosted_attention.pretrained.auto import become_boosted, become_original
 from boosted_attention.pretrained.families import find_projections, widths
+from boosted_attention.pretrained.guard import guarded
 from boosted_attention.pretrained.layer import CorrectedAttention, become_uncorrected, corrected_layers
 from boosted_attention.pretrained.named import names_of
 from boosted_attention.pretrained.places import attention_modules, find_attention
@@ -61,12 +62,14 @@ def boost(
     Reference: "Gradient Boosting within a Single Attention Layer", Algorithm 1, https://arxiv.org/abs/2604.03190
 
     Args:
-        model: a causal language model of transformers whose layers have one attention module each.
+        model: a causal language model of transformers whose attention modules have a known form; layers without one,
+            as hybrids have, are left alone. It reads a few tokens before and after, and is put back and refused if
+            anything has changed.
         n_rounds: rounds per boosted layer, the model's own attention among them; 2 by default. On a boosted model a
             larger number adds rounds; what is there stays.
         gate: "vector" (the paper's, and the default of full corrections), "scalar" (the default of light ones), "mlp",
             "none"; with light corrections also "tanh", which starts at zero, and "headwise", one number per head.
-        layers: "all", "last:k", or indices, negative ones from the end, such as
+        layers: "all", "last:k", or indices among the layers that have attention, negative ones from the end, such as
             ``most_important(importance(model, rows), k)`` of the analysis.
         kv: "own" keys and values of each correction, or round 0's, "shared", which need no further cache.
         rank: rank of the changes that corrections make to the model's own projections, which are read and not copied;
@@ -103,15 +106,17 @@ def boost(
         gate=gate,
         kv=kv,
         rank=rank,
+        train=train,
         name=unused_name(model, name),
     )
-    if not corrected_layers(model):
-        model._frozen_before = frozenset(  # type: ignore[assignment]
-            name for name, p in model.named_parameters() if not p.requires_grad
-        )
-    added = install(model, stage, init)
-    become_boosted(model, stage)
-    freeze(model, added if train == "correction" else None)
+    with guarded(model):
+        if not corrected_layers(model):
+            model._frozen_before = frozenset(  # type: ignore[assignment]
+                name for name, p in model.named_parameters() if not p.requires_grad
+            )
+        added = install(model, stage, init)
+        become_boosted(model, stage)
+        freeze(model, added if train == "correction" else None)
     return model
 
 
@@ -179,17 +184,24 @@ def unused_name(model: PreTrainedModel, name: str | None) -> str:
 
 def require_light(model: PreTrainedModel, rank: int | None) -> None:
     """Raise InputError unless light corrections of this rank can read the projections of the model's attention."""
-    found = [projections for module in attention_modules(model) if (projections := find_projections(module))]
-    require(
-        all(projections.inputs for projections in found),
-        f"{type(model).__name__}: kv='shared' and rank=... need an attention whose queries and keys are known "
-        "projections; use full corrections",
-    )
-    narrowest = min(min(widths(linear)) for projections in found for linear in projections.linears)
+    read = [linear for module in attention_modules(model) for linear in projections_read(module)]
+    narrowest = min(min(widths(linear)) for linear in read)
     require(
         rank is None or (is_count(rank) and rank <= narrowest),
         f"rank={rank!r} must be an integer from 1 to {narrowest}",
     )
+
+
+def projections_read(attention: nn.Module) -> list[nn.Module]:
+    """Return the projections that a light correction of an attention module reads or replaces."""
+    found = find_projections(attention)
+    require(
+        found is not None and bool(found.inputs),
+        f"light corrections (kv='shared' or rank=...) need the projections of queries and keys, which are not known in "
+        f"{type(attention).__name__}",
+    )
+    assert found is not None
+    return [*(getattr(attention, name) for name in found.inputs), found.output]
 
 
 def has_adapters(model: nn.Module) -> bool:

@@ -2,14 +2,15 @@
 
     FOLDER/   correction.safetensors   correction.json
 
-The JSON names the base model and holds the hash of its weights: a correction of one model is noise in another.
+The JSON names the base model and holds hashes of its weights: a correction of one model is noise in another. There is
+one hash for each precision that the weights may be rounded to, so that the same base is known in any of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,16 @@ from transformers import PreTrainedModel
 
 from boosted_attention.files import write_json
 from boosted_attention.pretrained.auto import become_boosted
-from boosted_attention.pretrained.conversion import has_adapters, unboost
+from boosted_attention.pretrained.conversion import has_adapters
+from boosted_attention.pretrained.guard import guarded
 from boosted_attention.pretrained.layer import corrected_layers
-from boosted_attention.pretrained.named import names_of, remove_correction, require_names, rounds_of, stages_of
+from boosted_attention.pretrained.named import names_of, require_names, rounds_of, stages_of
 from boosted_attention.pretrained.places import attention_modules, find_attention
 from boosted_attention.pretrained.stages import Stage, freeze, install
-from boosted_attention.validation import InputError, require
+from boosted_attention.validation import InputError, require, shortened
 
 WEIGHTS, SETTINGS = "correction.safetensors", "correction.json"
+HALVES = ("bfloat16", "float16")
 
 
 def is_correction(name: str) -> bool:
@@ -36,14 +39,15 @@ def is_correction(name: str) -> bool:
     return not {"rounds", "gates"}.isdisjoint(name.split("."))
 
 
-def base_hash(model: PreTrainedModel) -> str:
-    """Hash the values of the base's weights, boosted or not, in whatever precision; tied ones count once."""
+def base_hash(model: PreTrainedModel, dtype: torch.dtype = torch.float32) -> str:
+    """Hash the values of the base's weights, boosted or not, rounded to a precision; tied ones count once."""
     digest = hashlib.sha256()
     base = {name: p for name, p in model.named_parameters() if not is_correction(name)}
     for name in sorted(base):
         p = base[name].detach().cpu()
         digest.update(f"{name} {tuple(p.shape)}\n".encode())
-        digest.update(p.double().numpy().tobytes() if p.dtype == torch.float64 else p.float().numpy().tobytes())
+        exact = p.dtype == torch.float64 and dtype == torch.float32
+        digest.update((p.double() if exact else p.to(dtype).float()).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -58,6 +62,28 @@ def correction_tensors(model: PreTrainedModel, names: Sequence[str]) -> dict[str
             for part, module in parts.items():
                 found |= {f"{paths[id(attention)]}.{part}.{name}": p for name, p in module.named_parameters()}
     return found
+
+
+def require_same_base(model: PreTrainedModel, base: Mapping[str, Any], what: str) -> None:
+    """Raise InputError unless a model is the base that a correction was trained with.
+
+    Where both have one precision their values must be equal; otherwise those that are left when the finer one is
+    rounded to the coarser. Two halves, bfloat16 and float16, of one float32 model are different models.
+    """
+    stored = {"float32": base["sha256"], **base.get("rounded", {})}
+    halves = {dtype_name(model), base.get("dtype")} & stored.keys() & set(HALVES)
+    common = halves.pop() if len(halves) == 1 else "float32"
+    theirs, found = stored[common], base_hash(model, getattr(torch, common))
+    require(
+        theirs == found,
+        f"{what} corrects another model ({base['name'] or 'unnamed'}, weights {theirs[:12]}) than this one (weights "
+        f"{found[:12]}); load it onto the base it was trained with",
+    )
+
+
+def dtype_name(model: PreTrainedModel) -> str:
+    """Return the precision of a model's weights, such as "bfloat16"."""
+    return str(model.dtype).removeprefix("torch.")
 
 
 def save_correction(model: PreTrainedModel, folder: str | Path, name: str | None = None) -> Path:
@@ -84,7 +110,12 @@ def save_correction(model: PreTrainedModel, folder: str | Path, name: str | None
     save_file(held, folder / WEIGHTS, metadata={"format": "pt"})
     settings = {
         "boosting": [stage.to_dict() for stage in stages_of(model) if stage.name in names],
-        "base": {"name": model.config.name_or_path, "sha256": base_hash(model)},
+        "base": {
+            "name": model.config.name_or_path,
+            "dtype": dtype_name(model),
+            "sha256": base_hash(model),
+            "rounded": {half: base_hash(model, getattr(torch, half)) for half in HALVES},
+        },
         "parameters": sum(p.numel() for p in held.values()),
     }
     write_json(folder / SETTINGS, settings)
@@ -95,36 +126,25 @@ def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedMod
     """Give a model a saved correction, in place, behind those it has, and return it.
 
     Args:
-        model: the model that the correction was trained with, boosted or not; any other is refused.
+        model: the model that the correction was trained with, boosted or not; any other is refused. Its precision may
+            be another: a base in bfloat16 or float16 is known as the float32 one rounded, and the other way round.
         folder: what ``save_correction`` wrote.
     """
     folder = Path(folder)
     stages, base = read_settings(folder, len(find_attention(model)))
     taken = {stage.name for stage in stages} & set(names_of(model))
     require(not taken, f"{folder}: the model has a correction called {sorted(taken)[:1]} already; remove it first")
-    ours = base_hash(model)
-    require(
-        base["sha256"] == ours,
-        f"{folder} corrects another model ({base['name'] or 'unnamed'}, weights {base['sha256'][:12]}) than this one "
-        f"(weights {ours[:12]}); load it onto the base it was trained with",
-    )
+    require_same_base(model, base, str(folder))
     held = read_weights(folder)
-    before = {name: p.requires_grad for name, p in model.named_parameters()}
-    was_boosted, added = bool(corrected_layers(model)), []
-    for stage in stages:
-        added += install(model, stage)
-        become_boosted(model, stage)
-    wanted = correction_tensors(model, [stage.name for stage in stages])
-    shapes = ({name: tuple(t.shape) for name, t in group.items()}.items() for group in (wanted, held))
-    differing = sorted(name for name, _ in next(shapes) ^ next(shapes))
-    if differing:
-        for stage in stages if was_boosted else ():
-            remove_correction(model, stage.name)
-        if not was_boosted:
-            unboost(model)
-        for name, p in model.named_parameters():
-            p.requires_grad_(before[name])
-        raise InputError(f"{folder}/{WEIGHTS} does not fit its {SETTINGS}: {differing[0]}")
+    added = []
+    with guarded(model):
+        for stage in stages:
+            added += install(model, stage)
+            become_boosted(model, stage)
+        wanted = correction_tensors(model, [stage.name for stage in stages])
+        shapes = ({name: tuple(t.shape) for name, t in group.items()}.items() for group in (wanted, held))
+        differing = sorted(name for name, _ in next(shapes) ^ next(shapes))
+        require(not differing, f"{folder}/{WEIGHTS} does not fit its {SETTINGS}: {shortened(differing, 1)}")
     with torch.no_grad():
         for name, p in wanted.items():
             p.copy_(held[name])
@@ -132,13 +152,13 @@ def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedMod
     return model
 
 
-def read_settings(folder: Path, n_layers: int) -> tuple[list[Stage], dict[str, str]]:
-    """Return the stages of a saved correction, and name and hash of the base."""
+def read_settings(folder: Path, n_layers: int) -> tuple[list[Stage], dict[str, Any]]:
+    """Return the stages of a saved correction, and what is known of its base: name, dtype and hashes."""
     path = folder / SETTINGS
     require(path.is_file(), f"{folder} holds no correction: it has no {SETTINGS}")
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-        base = {"name": str(settings["base"]["name"]), "sha256": str(settings["base"]["sha256"])}
+        base = {**settings["base"], "name": str(settings["base"]["name"]), "sha256": str(settings["base"]["sha256"])}
         stages = [Stage.from_dict(stage) for stage in settings["boosting"]]
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{path} is damaged") from None

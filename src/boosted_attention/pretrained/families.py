@@ -1,13 +1,13 @@
-"""Families of models, and where their attention modules project values and outputs.
+"""Where attention modules of transformers project values and outputs, and what else of them differs by family.
 
-To support another family, edit this file alone: enter its model_type in FAMILIES, so that the Auto classes know its
-boosted models as soon as the package is imported (a model of any other family is registered when it is boosted); and if
-its attention module names or stores its projections in a way that is not known yet, enter them in VALUE_PROJECTIONS,
-OUTPUT_PROJECTIONS or ATTENTION_NAMES.
+To support another family whose attention modules name or store projections in a way that is not known yet, edit this
+file alone: VALUE_PROJECTIONS, OUTPUT_PROJECTIONS, ATTENTION_NAMES or CACHE_INDICES. No list of families is kept: the
+Auto classes know boosted models of all.
 
-Most decoders of transformers name the value projection ``v_proj`` and the output projection ``o_proj``, ``out_proj`` or
-``dense``. Two fuse queries, keys and values: GPT-2 in three blocks of columns (``Conv1D`` stores its matrix
-transposed), GPT-NeoX interleaved head by head. Modules with other names are refused, not guessed at.
+Most decoders name the value projection ``v_proj`` and the output projection ``o_proj``, ``out_proj`` or ``dense``.
+Others fuse queries, keys and values, each in its own order, which only the code of their class tells: such modules are
+known by the names of their classes, GPT-2's and GPT-NeoX's by their shapes. Modules of other forms are left alone, not
+guessed at.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from boosted_attention.pretrained.layer import OURS
-
-FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "opt", "gpt_neox", "phi", "smollm3")
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj")
-ATTENTION_NAMES = ("self_attn", "attn", "attention", "self_attention")  # of an attention module in a decoder layer
+ATTENTION_NAMES = ("self_attn", "attn", "attention", "self_attention", "mixer")  # of an attention module in its layer
+OURS = ("rounds", "gates", "residuals", "outputs", "trace", "disabled", "n_rounds")  # what corrections add to a module
+CACHE_INDICES = ("layer_idx", "layer_id")  # names under which modules keep the number of their layer of the cache
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class ValueProjection:
     """One way in which attention modules store their value projection.
 
     Args:
+        name: the attribute of the module that holds it.
         divide: takes the attention module and a weight or bias of the projection, and returns views of the parts for
             queries, keys and values that can be written to; of the values alone where the projection is theirs.
         fits: says whether a module's projection of this name, which takes and gives so many numbers, really is stored
@@ -40,6 +40,7 @@ class ValueProjection:
         fused: whether it makes queries and keys too.
     """
 
+    name: str
     divide: Callable[[nn.Module, Tensor], Sequence[Tensor]]
     fits: Callable[[nn.Module, int, int], bool]
     fused: bool = True
@@ -56,9 +57,31 @@ def fused_blocks(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
 
 
 def fused_heads(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
-    """Divide GPT-NeoX's projection: rows q, k, v of the first head, then of the second, and so on."""
-    size: Any = module.head_size
+    """Divide the projection of GPT-NeoX, Bloom and Persimmon: rows q, k, v of the first head, then of the second."""
+    size: Any = module.head_size if hasattr(module, "head_size") else module.head_dim
     return t.unflatten(0, (-1, 3, size)).unbind(1)  # each (H, dh, D)
+
+
+def fused_grouped_blocks(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
+    """Divide Phi-3's projection: all rows of q, then of k, then of v, which may have fewer heads."""
+    attention: Any = module
+    n = attention.num_key_value_heads * attention.head_dim
+    return t.split((len(t) - 2 * n, n, n))
+
+
+def fused_falcon(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
+    """Divide Falcon's projection: head by head, or group by group: the queries of a group, then one k and one v."""
+    attention: Any = module
+    if not attention.new_decoder_architecture and not attention.multi_query:
+        return fused_heads(module, t)
+    groups = t.unflatten(0, (-1, attention.num_heads // attention.num_kv_heads + 2, attention.head_dim))
+    return groups[:, :-2], groups[:, -2], groups[:, -1]
+
+
+def fused_codegen(module: nn.Module, t: Tensor) -> Sequence[Tensor]:
+    """Divide CodeGen's projection: four blocks of rows, one per core it was trained on, each with q, v, k."""
+    q, v, k = t.unflatten(0, (4, 3, -1)).unbind(1)
+    return q, k, v
 
 
 def is_fused_blocks(module: nn.Module, d_in: int, d_out: int) -> bool:
@@ -70,12 +93,25 @@ def is_fused_heads(module: nn.Module, d_in: int, d_out: int) -> bool:
     return bool(size) and d_out == 3 * d_in and d_in % size == 0
 
 
-# By the name of the attribute.
-VALUE_PROJECTIONS = {
-    "v_proj": ValueProjection(separate, lambda module, d_in, d_out: True, fused=False),
-    "c_attn": ValueProjection(fused_blocks, is_fused_blocks),
-    "query_key_value": ValueProjection(fused_heads, is_fused_heads),
-}
+def is_a(*names: str) -> Callable[[nn.Module, int, int], bool]:
+    """Make a test for modules of classes with these names, or subclasses of them."""
+    return lambda module, d_in, d_out: any(kind.__name__ in names for kind in type(module).__mro__)
+
+
+VALUE_PROJECTIONS = (
+    ValueProjection("v_proj", separate, lambda module, d_in, d_out: True, fused=False),
+    ValueProjection("c_attn", fused_blocks, is_fused_blocks),
+    ValueProjection("query_key_value", fused_heads, is_fused_heads),
+    ValueProjection("query_key_value", fused_heads, is_a("BloomAttention", "PersimmonAttention")),
+    ValueProjection("query_key_value", fused_falcon, is_a("FalconAttention")),
+    ValueProjection("qkv_proj", fused_grouped_blocks, is_a("Phi3Attention", "Phi4MultimodalAttention")),
+    ValueProjection("qkv_proj", fused_codegen, is_a("CodeGenAttention")),
+)
+
+
+def cache_index_name(module: nn.Module) -> str | None:
+    """Return the attribute in which an attention module keeps the number of its layer of the cache."""
+    return next((name for name in CACHE_INDICES if hasattr(module, name)), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,18 +163,17 @@ def parameters_of(linear: nn.Module) -> list[Tensor]:
 
 def find_projections(module: nn.Module) -> Projections | None:
     """Return the projections of an attention module; None if it is not of a known form."""
-    name = next((name for name in VALUE_PROJECTIONS if hasattr(module, name)), None)
     output_name = next((name for name in OUTPUT_PROJECTIONS if hasattr(module, name)), None)
-    if name is None or output_name is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
+    stored = next((way for way in VALUE_PROJECTIONS if is_stored(module, way)), None)
+    if stored is None or output_name is None or hasattr(module, "q_attn"):  # cross-attention of GPT-2
         return None
-    linear, known = getattr(module, name), VALUE_PROJECTIONS[name]
-    if getattr(getattr(linear, "weight", None), "ndim", 0) != 2 or not known.fits(module, *widths(linear)):
+    if any(isinstance(m, nn.Conv1d) for m in module.modules()):  # a recurrence, or states beside keys and values
         return None
+    name, linear, divide = stored.name, getattr(module, stored.name), partial(stored.divide, module)
     parts = [part for place, part in module.named_children() if place not in OURS]
     linears = [m for part in parts for m in part.modules() if getattr(getattr(m, "weight", None), "ndim", 0) == 2]
-    divide = partial(known.divide, module)
     inputs: dict[str, dict[str, Tensor | None]] = {}
-    if known.fused:
+    if stored.fused:
         numbers = torch.arange(widths(linear)[1], device="cpu")
         inputs = {name: {part: rows.flatten() for part, rows in zip("qkv", divide(numbers), strict=True)}}
     elif all(hasattr(module, f"{part}_proj") for part in "qk"):
@@ -152,6 +187,12 @@ def find_projections(module: nn.Module) -> Projections | None:
         value_linear=linear,
         divide=divide,
     )
+
+
+def is_stored(module: nn.Module, way: ValueProjection) -> bool:
+    """Say whether a module stores its value projection in a way."""
+    linear = getattr(module, way.name, None)
+    return getattr(getattr(linear, "weight", None), "ndim", 0) == 2 and way.fits(module, *widths(linear))
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ the model's code finds everything it reads of its attention.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Sequence
 from functools import cache, partial
 from types import SimpleNamespace
@@ -24,9 +25,8 @@ from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.residuals import ErrorResidual
 from boosted_attention.attention.trace import Traced
 from boosted_attention.pretrained.caching import SharedKV, cache_argument, extend, with_cache
+from boosted_attention.pretrained.families import CACHE_INDICES, OURS, cache_index_name
 from boosted_attention.validation import require
-
-OURS = ("rounds", "gates", "residuals", "outputs", "trace", "disabled", "n_rounds")  # what a corrected module has more
 
 
 class CorrectedAttention(Traced):
@@ -39,6 +39,8 @@ class CorrectedAttention(Traced):
     layer_idx: int
     rounds: Any  # nn.ModuleDict of corrections, by the number of their round, from "1" on
     outputs: nn.ModuleList  # one nn.Identity per round
+    cache_name: str  # what the forward pass calls its cache
+    residual_place: int | None  # where the forward pass takes the stream it adds to its output; None if it does not
 
     @property
     def corrections(self) -> Sequence[nn.Module]:
@@ -46,7 +48,7 @@ class CorrectedAttention(Traced):
         return list(self.rounds.values())
 
     def add(self, correction: nn.Module, gate: nn.Module) -> None:
-        """Add one more round; its ``layer_idx`` is the cache layer of its keys and values and has no other use."""
+        """Add one more round; its cache index is the layer of its keys and values and has no other use."""
         self.rounds[str(self.n_rounds)] = correction
         self.gates.append(gate)
         self.residuals.append(ErrorResidual())
@@ -62,11 +64,12 @@ class CorrectedAttention(Traced):
         x: Tensor = kwargs.pop("hidden_states") if named else args[0]
         args = args if named else args[1:]
         active = [m for m in range(self.n_rounds) if m not in self.disabled]
+        residual, args, kwargs = without_residual(self.residual_place, args, kwargs)
         cache = next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
         shared = None
         if any(shares_kv(self.rounds[str(m)]) for m in active[1:]):
-            shared = SharedKV(cache, self.layer_idx)
-            args, kwargs = with_cache(shared, cache, cache_argument(original_class(self)), args, kwargs)
+            shared = SharedKV(cache, cache_index(self))
+            args, kwargs = with_cache(shared, cache, self.cache_name, args, kwargs)
         rest: Any = ()
         trace = self.trace
         if trace is not None:
@@ -76,7 +79,7 @@ class CorrectedAttention(Traced):
             nonlocal rest
             module: Any = self.rounds[str(m)] if m else self
             if m and not shares_kv(module) and cache is not None:
-                extend(cache, self.layer_idx, module.layer_idx, z.shape[1])
+                extend(cache, cache_index(self), cache_index(module), z.shape[1])
             # Corrections are called past their hooks: transformers' record the model's own attention only.
             call: Any = module.forward if m else super(CorrectedAttention, self).forward
             made = call(z, *args, **kwargs) if trace is None else traced_call(module, call, z, args, kwargs)
@@ -95,7 +98,37 @@ class CorrectedAttention(Traced):
         learners = [partial(learn, m) for m in active]
         gates, residuals = ([part[m - 1] for m in active[1:]] for part in (self.gates, self.residuals))
         estimate = boosting(x, learners, gates, residuals, None if trace is None else trace.observe)
-        return type(rest)([estimate, *rest])
+        return type(rest)([estimate if residual is None else estimate + residual, *rest])
+
+
+def cache_index(attention: nn.Module) -> int:
+    """Return the number of an attention module's layer of the cache."""
+    return getattr(attention, cache_index_name(attention) or CACHE_INDICES[0])
+
+
+def without_residual(
+    place: int | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Tensor | None, tuple[Any, ...], dict[str, Any]]:
+    """Return the stream that a module would add to its output, as Bloom's do, and the arguments with zeros instead.
+
+    Args:
+        place: where the module takes it; None if it adds none.
+        args: arguments by place, behind the hidden states.
+        kwargs: arguments by name.
+    """
+    if place is None:
+        return None, args, kwargs
+    if "residual" in kwargs:
+        residual = kwargs["residual"]
+        return residual, args, {**kwargs, "residual": torch.zeros_like(residual)}
+    residual = args[place]
+    return residual, (*args[:place], torch.zeros_like(residual), *args[place + 1 :]), kwargs
+
+
+def residual_place(kind: Any) -> int | None:
+    """Return the place of ``residual`` among a class's arguments behind the hidden states; None where it has none."""
+    names = list(inspect.signature(kind.forward).parameters)[2:]
+    return names.index("residual") if "residual" in names else None
 
 
 def shares_kv(correction: nn.Module) -> bool:
@@ -106,7 +139,8 @@ def shares_kv(correction: nn.Module) -> bool:
 @cache
 def corrected_class(base: type[nn.Module]) -> type[CorrectedAttention]:
     """Make the class that modules of a class become when they are corrected."""
-    kind: Any = type(f"Corrected{base.__name__}", (CorrectedAttention, base), {"__module__": __name__})
+    known = {"cache_name": cache_argument(base), "residual_place": residual_place(base), "__module__": __name__}
+    kind: Any = type(f"Corrected{base.__name__}", (CorrectedAttention, base), known)
     globals()[kind.__name__] = kind  # for pickle
     return kind
 

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from boosted_attention.pretrained.families import find_projections, matrix_of, widths
-from boosted_attention.pretrained.layer import OURS, original_class
+from boosted_attention.pretrained.families import OURS, find_projections, matrix_of, widths
+from boosted_attention.pretrained.layer import original_class
 
 RANK_OF_FACTOR_ONE = 32  # so that the factor is 2 at rank 8, as is usual for LoRA
 
@@ -107,7 +107,7 @@ class Unread(nn.Module):
         self.d_out = d_out
 
     def forward(self, z: Tensor) -> Tensor:
-        return z.new_zeros(1).expand(*z.shape[:-1], self.d_out)
+        return z.new_zeros(self.d_out).expand(*z.shape[:-1], self.d_out)
 
 
 class Projection(nn.Module):

@@ -18,7 +18,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from boosted_attention.pretrained.layer import CorrectedAttention, become_uncorrected
-from boosted_attention.pretrained.places import attention_modules
+from boosted_attention.pretrained.places import attention_modules, n_cache_layers
 from boosted_attention.pretrained.stages import Stage, number_slots
 from boosted_attention.validation import nearest, require
 
@@ -123,7 +123,7 @@ def remove_correction(model: PreTrainedModel, name: str) -> None:
         if attention.n_rounds == 1:
             become_uncorrected(attention)
     model.config.boosting = [values for values in model.config.boosting if Stage.from_dict(values).name != name]
-    number_slots(modules)
+    number_slots(modules, n_cache_layers(model))
 
 
 def drop(attention: CorrectedAttention, gone: set[int]) -> None:

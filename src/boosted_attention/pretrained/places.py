@@ -15,40 +15,44 @@ from boosted_attention.validation import InputError, shortened
 
 
 def find_attention(model: nn.Module) -> list[tuple[nn.Module, str]]:
-    """Return (decoder layer, attribute) of every attention module, in order.
+    """Return (module around it, attribute) of every attention module, in order.
+
+    Layers without one, or with one of another form, as hybrids have, are left out.
 
     Raises:
-        InputError: a layer has no attention module of a known form; the message says what was found instead.
+        InputError: no layer has an attention module of a known form; the message says what was found instead.
     """
-    layers = decoder_layers(model)
-    found = [
-        (layer, name)
-        for layer in layers
-        for name in ATTENTION_NAMES
-        if isinstance(getattr(layer, name, None), nn.Module)
-    ]
-    wrong = [
-        f"{name}: {type(getattr(layer, name)).__name__}" for layer, name in found if not known(getattr(layer, name))
-    ]
-    if found and not wrong and len({id(layer) for layer, _ in found}) != len(layers):
-        kinds = sorted({type(layer).__name__ for layer in layers})
-        raise InputError(
-            f"{type(model).__name__} cannot be boosted: only {len(found)} of its {len(layers)} layers have an "
-            f"attention module of their own ({', '.join(kinds)})"
-        )
-    if not found or wrong:
+    candidates = [place for layer in decoder_layers(model) for place in places_in(layer)]
+    found = [place for place in candidates if known(getattr(*place))]
+    if not found:
+        names = {f"{name}: {type(getattr(layer, name)).__name__}" for layer, name in candidates}
         seen = sorted({type(m).__name__ for m in model.modules() if "ttention" in type(m).__name__})
-        listed = shortened(sorted(set(wrong))) if wrong else f"attention modules: {shortened(seen) if seen else 'none'}"
+        listed = shortened(sorted(names)) if names else f"attention modules: {shortened(seen) if seen else 'none'}"
+        values = ", ".join(dict.fromkeys(way.name for way in VALUE_PROJECTIONS))
         raise InputError(
             f"{type(model).__name__} cannot be boosted: its layers have no attention module with known projections "
-            f"({', '.join(VALUE_PROJECTIONS)} and {', '.join(OUTPUT_PROJECTIONS)}); found {listed}"
+            f"({values} and {', '.join(OUTPUT_PROJECTIONS)}); found {listed}"
         )
     return found
+
+
+def places_in(layer: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Return where a layer has attention modules; a module that only wraps another one is passed through."""
+    found = [(layer, name) for name in ATTENTION_NAMES if isinstance(getattr(layer, name, None), nn.Module)]
+    inside = [
+        place for outer, name in found if not known(getattr(outer, name)) for place in places_in(getattr(outer, name))
+    ]
+    return [place for place in found if known(getattr(*place))] + inside or found
 
 
 def attention_modules(model: nn.Module) -> list[nn.Module]:
     """Return every attention module of a model, in order."""
     return [getattr(layer, name) for layer, name in find_attention(model)]
+
+
+def n_cache_layers(model: nn.Module) -> int:
+    """Return how many layers a model's own cache has: one per decoder layer, with attention or without."""
+    return len(decoder_layers(model))
 
 
 def known(module: nn.Module) -> bool:

@@ -11,10 +11,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from boosted_attention.attention.gates import GATES
-from boosted_attention.pretrained.families import redraw, silence
+from boosted_attention.pretrained.families import CACHE_INDICES, cache_index_name, redraw, silence
 from boosted_attention.pretrained.layer import CorrectedAttention, become_corrected, original_view, shares_kv
-from boosted_attention.pretrained.light import light_correction
-from boosted_attention.pretrained.places import find_attention
+from boosted_attention.pretrained.light import Follower, light_correction
+from boosted_attention.pretrained.places import find_attention, n_cache_layers
 from boosted_attention.validation import is_count
 
 KV_SOURCES = ("own", "shared")
@@ -27,12 +27,13 @@ class Stage:
     """What one call of ``boost`` added; a model's config keeps the stages in order.
 
     Args:
-        layers: indices of the layers that got rounds.
+        layers: indices of the layers that got rounds, among those with attention.
         n_new: rounds added to each.
         gate: kind of their gates.
         kv: whether keys and values are a correction's "own" or round 0's, "shared".
         rank: rank of the changes to the model's own projections; None for matrices of the corrections' own.
         name: name of the correction that these rounds are.
+        train: whether these rounds alone were to be trained, "correction", or "all".
     """
 
     layers: tuple[int, ...]
@@ -41,6 +42,7 @@ class Stage:
     kv: str = "own"
     rank: int | None = None
     name: str = "default"
+    train: str = "correction"
 
     @property
     def is_light(self) -> bool:
@@ -86,10 +88,17 @@ def install(model: PreTrainedModel, stage: Stage, init: str = "copy") -> list[nn
             attention.add(correction, gate)
             new += [correction, gate]
     protect(new)
-    number_slots([getattr(layer, name) for layer, name in places])
+    number_slots([getattr(layer, name) for layer, name in places], n_cache_layers(model))
     for module in new:
         module.train(model.training)
     return new
+
+
+def newest(model: PreTrainedModel, stage: Stage) -> list[nn.Module]:
+    """Return the modules that a model's last stage added."""
+    places = find_attention(model)
+    corrected: list[Any] = [getattr(*places[i]) for i in stage.layers]
+    return [m for a in corrected for m in (*a.corrections[-stage.n_new :], *a.gates[-stage.n_new :])]
 
 
 def copied_correction(model: PreTrainedModel, attention: CorrectedAttention, init: str) -> nn.Module:
@@ -120,14 +129,14 @@ def make_gate(kind: str, d: int) -> nn.Module:
     return gate
 
 
-def number_slots(attentions: Sequence[nn.Module]) -> None:
-    """Give the corrections cache layers behind the model's own, in the order they run."""
-    slot = len(attentions)
+def number_slots(attentions: Sequence[nn.Module], n_own: int) -> None:
+    """Give the corrections cache layers behind the model's own, ``n_own`` of them, in the order they run."""
+    slot = n_own
     for attention in attentions:
         if isinstance(attention, CorrectedAttention):
             for correction in attention.corrections:
                 if not shares_kv(correction):
-                    correction.layer_idx = slot  # type: ignore[assignment]
+                    setattr(correction, cache_index_name(attention) or CACHE_INDICES[0], slot)
                     slot += 1
 
 
@@ -136,6 +145,9 @@ def protect(modules: Iterable[nn.Module]) -> None:
     for module in modules:
         for p in module.parameters():
             p._is_hf_initialized = True  # type: ignore[attr-defined]
+        if isinstance(module, Follower):  # whose parts are not those that the model's code would fill
+            for part in module.modules():
+                part._is_hf_initialized = True  # type: ignore[assignment]
 
 
 def freeze(model: PreTrainedModel, trained: Sequence[nn.Module] | None) -> None:

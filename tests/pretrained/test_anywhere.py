@@ -1,0 +1,236 @@
+"""Boosted folders, loaded wherever: in new processes, by the base's own class, from before, and by the commands."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import boosted_attention
+from boosted_attention import boost, unboost
+from boosted_attention.cli.main import main
+from boosted_attention.data.tokenizer import Tokenizer, byte_tokenizer
+from boosted_attention.pretrained import load_correction, save_correction
+from boosted_attention.pretrained.correction import is_correction
+from boosted_attention.pretrained.layer import corrected_layers
+from boosted_attention.pretrained.native import tokenizer_to_transformers
+from tests.cli.test_train import refused
+from tests.pretrained.families import disturb, tiny, tokens
+from tests.pretrained.test_boost import logits
+
+SOURCE = Path(boosted_attention.__file__).parent.parent
+FOUR = ("llama", "gpt2", "gpt_neox", "mistral")
+
+
+def saved(folder, family="llama", **options):
+    """A boosted model whose corrections do something, and the folder it was saved in."""
+    model = boost(tiny(family), **options)
+    disturb(model)
+    model.save_pretrained(folder)
+    torch.save(logits(model, tokens()), folder / "logits.pt")
+    return model
+
+
+def new_process(script: str, *, package: bool = True, cache: Path | None = None) -> subprocess.CompletedProcess:
+    """Run a script in a process that has imported nothing, where this package may be missing altogether."""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
+    if cache is not None:
+        environment["HF_MODULES_CACHE"] = str(cache)
+    if not package:
+        script = f"import sys; sys.modules['boosted_attention'] = None\n{script}"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+
+
+ORDERS = {
+    "this package first": "import boosted_attention\nassert waiting() == 1\nimport transformers",
+    "transformers first": "from transformers import AutoConfig, AutoModelForCausalLM\nimport boosted_attention",
+}
+LOADING = """
+assert waiting() == ("AutoConfig" not in globals())
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+assert waiting() == 0
+assert "boosted-llama" in CONFIG_MAPPING and "boosted-nothing" not in CONFIG_MAPPING
+assert "boosted-llama" not in CONFIG_MAPPING.keys()
+assert not loaded("boosted_attention.pretrained") and not loaded("transformers.models.llama")
+import torch
+for family in {families}:
+    folder = {folder!r} + "/" + family
+    assert AutoConfig.from_pretrained(folder).model_type == "boosted-" + family
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    assert torch.equal(model(torch.tensor({ids})).logits, torch.load(folder + "/logits.pt"))
+assert len([name for name in loaded("transformers.models.") if ".modeling_" in name]) < 20
+"""
+HELPERS = """
+import sys
+def waiting(): return sum(type(finder).__name__ == "Watcher" for finder in sys.meta_path)
+def loaded(start): return [name for name in sys.modules if name.startswith(start)]
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_a_new_process_knows_boosted_models_in_either_order(order, tmp_path):
+    """The hook imports nothing, makes no class before it is asked for, and leaves when its work is done."""
+    for family in FOUR:
+        saved(tmp_path / family, family)
+    loading = LOADING.format(families=FOUR, folder=str(tmp_path), ids=tokens().tolist())
+    done = new_process(f"{HELPERS}{order}{loading}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_our_import_remote_code_serves_and_a_pipeline_too(tmp_path):
+    folder = tmp_path / "model"
+    model = saved(folder)
+    tokenizer_to_transformers(Tokenizer(byte_tokenizer(), "bytes"), 64).save_pretrained(folder)
+    script = f"""
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, pipeline
+folder = {str(folder)!r}
+try: AutoConfig.from_pretrained(folder)
+except ValueError as error: assert "trust_remote_code" in str(error), error
+else: raise AssertionError
+model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
+assert torch.equal(model(torch.tensor({tokens().tolist()})).logits, torch.load(folder + "/logits.pt"))
+model.save_pretrained(folder + "-again")
+write = pipeline("text-generation", folder, trust_remote_code=True)
+print(type(write.model).__name__)
+"""
+    done = new_process(script, cache=tmp_path / "modules")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == type(model).__name__
+    again = tmp_path / "model-again"
+    assert {path.name for path in again.iterdir()} == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "modeling_boosted.py",
+    }
+    assert (again / "modeling_boosted.py").read_text() == (folder / "modeling_boosted.py").read_text()
+
+
+def test_where_the_package_is_missing_the_folder_names_it(tmp_path):
+    saved(tmp_path / "model")
+    script = f"""
+from transformers import AutoConfig
+AutoConfig.from_pretrained({str(tmp_path / "model")!r}, trust_remote_code=True)
+"""
+    done = new_process(script, package=False, cache=tmp_path / "modules")
+    assert done.returncode
+    assert "pip install boosted-attention" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("options", [{}, {"rank": 2}, {"kv": "shared"}], ids=str)
+def test_a_class_that_knows_nothing_of_us_loads_the_base(options, tmp_path):
+    for family in ("llama", "gpt2"):
+        folder = tmp_path / family
+        saved(folder, family, **options)
+        base = tiny(family)
+        plain, info = type(base).from_pretrained(folder, output_loading_info=True)
+        assert type(plain) is type(base)
+        assert torch.equal(logits(plain.eval(), tokens()), logits(base, tokens()))
+        assert not info["missing_keys"]
+        assert info["unexpected_keys"]
+        assert all(is_correction(name) for name in info["unexpected_keys"])
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_folders_of_the_first_layout_load_and_are_saved_in_todays(family, tmp_path):
+    model = saved(tmp_path / "new", family, layers=[0, 2])
+    names = load_file(tmp_path / "new" / "model.safetensors")
+    old = dict(names)
+    for place in corrected_layers(model):
+        own = [name for name in names if name.startswith(f"{place}.") and not is_correction(name)]
+        assert own
+        for name in own:
+            old[name.replace(f"{place}.", f"{place}.rounds.0.")] = old.pop(name)
+    shutil.copytree(tmp_path / "new", tmp_path / "old")
+    save_file(old, tmp_path / "old" / "model.safetensors", metadata={"format": "pt"})
+    stored = json.loads((tmp_path / "old" / "config.json").read_text())
+    del stored["auto_map"]
+    for stage in stored["boosting"]:
+        del stage["train"], stage["kv"], stage["rank"]
+    (tmp_path / "old" / "config.json").write_text(json.dumps(stored))
+    loaded, info = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "old", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert torch.equal(logits(loaded.eval(), tokens()), logits(model, tokens()))
+    loaded.save_pretrained(tmp_path / "again")
+    assert load_file(tmp_path / "again" / "model.safetensors").keys() == names.keys()
+
+
+@pytest.mark.parametrize("train", ["correction", "all"])
+def test_freezing_survives_reloading(train, tmp_path):
+    model = boost(tiny("llama"))
+    boost(model, n_rounds=3, train=train)
+    model.save_pretrained(tmp_path)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert {name for name, p in loaded.named_parameters() if p.requires_grad} == trained
+    assert all(p.requires_grad for p in loaded.parameters()) == (train == "all")
+    assert all(p.requires_grad for p in unboost(loaded).parameters())
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_a_correction_knows_its_base_in_another_precision(half, tmp_path):
+    save_correction(boost(tiny("llama")), tmp_path / "whole")
+    save_correction(boost(tiny("llama").to(half)), tmp_path / "half")
+    for base in (tiny("llama"), tiny("llama").to(half)):
+        for name in ("whole", "half"):
+            unboost(load_correction(base, tmp_path / name))
+    other = tiny("llama").to(half)
+    with torch.no_grad():
+        other.lm_head.weight[0, 0] *= 1.02  # a few steps of a half
+    for name in ("whole", "half"):
+        with pytest.raises(ValueError, match="corrects another model"):
+            load_correction(other, tmp_path / name)
+    between = tiny("llama")
+    with torch.no_grad():
+        between.lm_head.weight[0, 0] *= 1 + 1e-6  # less than a half can tell
+    with pytest.raises(ValueError, match="corrects another model"):
+        load_correction(between, tmp_path / "whole")
+
+
+def test_a_correction_saved_before_loads_on_the_same_values(tmp_path):
+    save_correction(boost(tiny("llama")), tmp_path)
+    stored = json.loads((tmp_path / "correction.json").read_text())
+    stored["base"] = {name: stored["base"][name] for name in ("name", "sha256")}
+    (tmp_path / "correction.json").write_text(json.dumps(stored))
+    load_correction(tiny("llama"), tmp_path)
+
+
+def test_commands_take_a_boosted_folder(text_file, tmp_path, capsys):
+    tokenizer = tokenizer_to_transformers(Tokenizer(byte_tokenizer(), "bytes"), 64)
+    folder = tmp_path / "model"
+    model = boost(tiny("llama", vocab_size=len(tokenizer)))
+    disturb(model, 0.05)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    corpus = ["--corpus", f"text:{text_file}"]
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([str(a) for a in arguments])
+        assert stop.value.code == 0
+        return capsys.readouterr().out
+
+    ids = torch.tensor([tokenizer("bado").input_ids])
+    expected = model.generate(ids, max_new_tokens=5, do_sample=False, pad_token_id=0)[0]
+    written = run("generate", folder, "bado", "--tokens", 5, "--temperature", 0, "--no-stop")
+    assert written.rstrip("\n") == tokenizer.decode(expected, skip_special_tokens=True).rstrip("\n")
+    found = json.loads(run("evaluate", folder, *corpus, "--json"))
+    assert found["tokens"] > 100
+    assert found["loss"] > 0
+    assert "worth boosting" in run(
+        "analyze", folder, *corpus, "--sequences", 2, "--pairs", 4, "--out", tmp_path / "look"
+    )
+    assert (tmp_path / "look" / "analysis.json").is_file()
+    for command in ("evaluate", "analyze"):
+        assert "is a model without a text of its own; --corpus names one" in refused([command, folder], capsys)
+    (folder / "tokenizer.json").unlink()
+    assert "has no tokenizer.json" in refused(["generate", folder], capsys)
