@@ -200,6 +200,9 @@ def show(steps: Steps) -> Shown:
     parts.append("### What dropout costs\n")
     parts.append("A step with dropout 0.1 as a multiple of the same model's step without.\n")
     parts.append(table(["layer", *(str(at.setting) for at in steps.settings)], cost))
+    absent = [name for name in droppable(PAPER) if name not in layers] if steps.size == PAPER else []
+    if absent:
+        parts.append(f"Not measured, since the catalog has them from later on: {', '.join(absent)}.\n")
     return Shown(text="\n".join(parts), figures=[steps_figure(steps), dropout_figure(steps)])
 
 

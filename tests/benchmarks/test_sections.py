@@ -47,9 +47,15 @@ def test_the_exponent_of_a_power_is_its_exponent():
     assert exponent([1, 2, 4], [5.0, 5.0, 5.0]) == pytest.approx(0.0)
 
 
-def test_the_committed_steps_are_of_every_layer_that_takes_dropout():
-    for at in load(RESULTS).of(STEPS).settings:
-        assert sorted(at.dropouts()) == sorted(droppable(PAPER))
+def test_the_page_names_every_layer_that_takes_dropout():
+    """Measured or not: a layer that came later cannot be missing in silence."""
+    steps = load(RESULTS).of(STEPS)
+    shown = STEPS.show(steps).text.partition("### What dropout costs")[2]
+    rows, _, absent = shown.partition("Not measured, since the catalog has them from later on: ")
+    measured = [line.split("|")[1].strip() for line in rows.splitlines() if line.startswith("|")][2:]
+    later = absent.strip().removesuffix(".").split(", ") if absent else []
+    assert sorted(measured + later) == sorted(droppable(PAPER))
+    assert not set(measured) & set(later)
 
 
 def test_layers_that_refuse_dropout_are_left_out():
