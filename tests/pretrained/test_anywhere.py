@@ -197,11 +197,13 @@ def test_a_correction_knows_its_base_in_another_precision(half, tmp_path):
 
 
 def test_a_correction_saved_before_loads_on_the_same_values(tmp_path):
-    save_correction(boost(tiny("llama")), tmp_path)
+    model, ids = boost(tiny("llama")), tokens()
+    disturb(model)
+    save_correction(model, tmp_path)
     stored = json.loads((tmp_path / "correction.json").read_text())
     stored["base"] = {name: stored["base"][name] for name in ("name", "sha256")}
     (tmp_path / "correction.json").write_text(json.dumps(stored))
-    load_correction(tiny("llama"), tmp_path)
+    assert torch.equal(logits(load_correction(tiny("llama"), tmp_path), ids), logits(model, ids))
 
 
 def test_commands_take_a_boosted_folder(text_file, tmp_path, capsys):

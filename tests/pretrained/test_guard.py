@@ -186,6 +186,8 @@ def test_several_ends_of_text_are_no_problem():
     model = tiny("llama")
     model.config.eos_token_id = [1, 2]
     boost(model)
+    assert model.corrections == ["default"]
+    assert model.config.eos_token_id == [1, 2]
 
 
 def test_continuous_batching_is_refused_with_the_reason():
