@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 
-from boosted_attention.files import file_sha256, write_json
+from boosted_attention.storage.sealing import entry_of
+from boosted_attention.storage.writing import write_json
 
 SHIPPED = Path(__file__).parent
 LIST = SHIPPED / "pairs.json"
@@ -76,7 +77,7 @@ def ship(arm: str, seed: int) -> None:
         "command": " ".join(["boosted-attention train", *options(arm, seed)]),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "sha256": file_sha256(to / "checkpoints" / best.name / "model.safetensors"),
+        "sha256": entry_of(to / "checkpoints" / best.name / "model.safetensors").sha256,
     }
     write_json(LIST, known)
 

@@ -6,6 +6,7 @@ whose metadata is ``json_key(...)`` has another key in the JSON than its name.
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -79,7 +80,8 @@ def decoded(kind: Any, value: Any, where: str) -> Any:
         check(isinstance(value, dict), where, "an object", value)
         key, item = arguments or (str, Any)
         return {key(k): decoded(item, v, inside(where, k)) for k, v in value.items()}
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        check(is_finite(value), where, "a finite number", value)
         return float(value)
     check(isinstance(value, kind) and (kind is not int or not isinstance(value, bool)), where, kind.__name__, value)
     return value
@@ -100,7 +102,7 @@ def dataclass_from(kind: Any, value: Any, where: str) -> Any:
 
 def items_from(item: Any, values: list[Any], where: str) -> list[Any]:
     """Decode the items of a list; long lists of numbers or texts, as analyses have them, are only checked."""
-    if item in PLAIN and all(type(v) is item for v in values):
+    if item in PLAIN and all(type(v) is item for v in values) and (item is not float or all(map(is_finite, values))):
         return list(values)
     return [decoded(item, v, f"{where}[{i}]") for i, v in enumerate(values)]
 
@@ -132,6 +134,14 @@ def one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 def hints_of(kind: type) -> dict[str, Any]:
     """The types of a class's fields, in order; evaluated once per class."""
     return get_type_hints(kind)
+
+
+def is_finite(value: float) -> bool:
+    """Whether a number is finite as a float; an integer of JSON may be too large for one."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def is_named_tuple(kind: Any) -> bool:

@@ -12,7 +12,7 @@ from boosted_attention.cli.main import main
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.experiments import EXPERIMENTS, experiment
 from boosted_attention.lab.presets import PRESETS
-from boosted_attention.train.folder import exclusive
+from boosted_attention.storage.locks import exclusive
 from boosted_attention.validation import InputError
 from tests.text import sample_text
 

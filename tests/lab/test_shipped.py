@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from boosted_attention.files import write_json
 from boosted_attention.lab.experiments.language._arms import STANDARD
 from boosted_attention.lab.experiments.language.main import ON_VALIDATION, PERPLEXITY
 from boosted_attention.lab.judging import ledger
@@ -21,6 +20,7 @@ from boosted_attention.lab.shipped import shipped
 from boosted_attention.lab.trials.store import load_record
 from boosted_attention.lab.trials.trial import WORKS
 from boosted_attention.records import to_json
+from boosted_attention.storage.writing import write_json
 
 ROOT = Path(__file__).parents[2]
 PLACES = sorted(path.parent for path in (ROOT / "results").glob("*/claims.json"))

@@ -12,7 +12,7 @@ from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import reproduce
 from boosted_attention.report.page import report_page, section_order, write_report
-from boosted_attention.train.folder import exclusive
+from boosted_attention.storage.locks import exclusive
 from tests.cli.test_train import refused
 from tests.report.made import EXPERIMENTS
 

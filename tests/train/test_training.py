@@ -17,9 +17,10 @@ from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.data.tokens import prepare
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.records import to_json
+from boosted_attention.storage.locks import exclusive
 from boosted_attention.train import checkpoint, loop
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.folder import exclusive, load_run
+from boosted_attention.train.folder import load_run
 from boosted_attention.train.gradients import accumulate_gradients
 from boosted_attention.train.loop import TrainingError
 from boosted_attention.train.metrics import read_metrics
@@ -325,7 +326,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(text_file, tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from boosted_attention.train.folder import exclusive
+from boosted_attention.storage.locks import exclusive
 with exclusive(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
