@@ -58,9 +58,7 @@ def recorded(root: Path) -> Iterator[list[Operation]]:
         mock.patch.object(Path, "write_text", wrapped(Path.write_text, wrote)),
         mock.patch.object(Path, "mkdir", wrapped(Path.mkdir, lambda path, *args, **options: note("mkdir", path))),
         mock.patch.object(Path, "rename", wrapped(Path.rename, lambda path, to: note("rename", path, to))),
-        mock.patch.object(
-            shutil, "rmtree", wrapped(shutil.rmtree, lambda path, *args, **options: note("remove", path))
-        ),
+        mock.patch.object(shutil, "rmtree", wrapped(shutil.rmtree, lambda path, **options: note("remove", path))),
         mock.patch.object(writing, "flush", wrapped(writing.flush, lambda path: note("sync", path))),
         mock.patch.object(checkpoint, "flush", wrapped(checkpoint.flush, lambda path: note("sync", path))),
     ]

@@ -21,23 +21,23 @@ test` makes the first few of every hunt.
 
 ## How things are kept
 
-- **One seal.** What a folder consists of stands in one JSON document of it, with size and sha256 of the other files and
-  a sha256 of its own content: `config.json` and `result.json` of a run, `state.json` of a checkpoint, `manifest.json` of
-  token files, `correction.json` of a correction, `result.json` of a trial, `claims.json` of a reproduction. It is written
-  last. Every command reads through `boosted_attention.storage`: sizes are bounded before anything is parsed, types are
-  checked against dataclasses, files that are not listed are not read, weights are searched for values that are not
-  finite.
+- **One seal.** What a folder consists of stands in one JSON document of it, with size and sha256 of the other files
+  and a sha256 of its own content: `config.json` and `result.json` of a run, `state.json` of a checkpoint,
+  `manifest.json` of token files, `correction.json` of a correction, `result.json` of a trial, `claims.json` of a
+  reproduction. It is written last. Every command reads through `boosted_attention.storage`: sizes are bounded before
+  anything is parsed, types are checked against dataclasses, files that are not listed are not read, weights are
+  searched for values that are not finite.
 - **One writer.** Files and folders are made beside their place, flushed, and renamed; whatever fails leaves nothing
   behind. Folders that were not made by a command are never removed by it.
-- **One lock** per folder that is written to, released by the operating system if its owner dies. Readers of a run share
-  another one with the moment in which checkpoints are moved, so that a run can be evaluated while it trains.
-- **Budgets.** Sizes and counts have a largest value, training is refused where its weights alone exceed the memory of the
-  machine, compressed text may grow a thousandfold, and control characters do not reach the terminal.
+- **One lock** per folder that is written to, released by the operating system if its owner dies. Readers of a run
+  share another one with the moment in which checkpoints are moved, so that a run can be evaluated while it trains.
+- **Budgets.** Sizes and counts have a largest value, training is refused where its weights alone exceed the memory of
+  the machine, compressed text may grow a thousandfold, and control characters do not reach the terminal.
 
 ## What is not promised
 
-- A seal tells damage from content, not who wrote it: somebody who changes a file and seals the folder again is believed,
-  within the schema.
+- A seal tells damage from content, not who wrote it: somebody who changes a file and seals the folder again is
+  believed, within the schema.
 - Token files of more than a gibibyte are checked by their size when they are opened, not by their content.
 - Folders of transformers models are that library's format and have no seal; our commands read them without pickles and
   without remote code, take files only from the folder itself, and refuse weights that are not finite.

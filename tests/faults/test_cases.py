@@ -342,6 +342,7 @@ def test_a_reader_beside_a_writer_never_fails(text_file, tmp_path):
             except Exception as error:
                 failures.append(error)
 
+    folder.mkdir()
     trainer = small_trainer(folder, text_file, checkpoint_every=1, steps=120)
     loop = TrainingLoop(trainer, False, lambda: None)
     writer = threading.Thread(target=loop.finish)

@@ -1,4 +1,4 @@
-"""Things to be broken, made once: a finished run, token files, a correction with its base, results, and what they say."""
+"""Things to be broken, made once: a run, token files, a correction with its base, results, and what they say."""
 
 from __future__ import annotations
 
@@ -60,8 +60,15 @@ class Workshop:
             from transformers import LlamaConfig, LlamaForCausalLM
 
             torch.manual_seed(0)
-            sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-            LlamaForCausalLM(LlamaConfig(vocab_size=64, max_position_embeddings=64, **sizes)).save_pretrained(folder)
+            config = LlamaConfig(
+                vocab_size=64,
+                hidden_size=32,
+                intermediate_size=48,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                max_position_embeddings=64,
+            )
+            LlamaForCausalLM(config).save_pretrained(folder)
         return folder
 
     @cached_property

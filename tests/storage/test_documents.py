@@ -24,11 +24,11 @@ def test_what_is_whole_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "not JSON"),
-        (b'{"width": 3', "not JSON"),
+        (b"", "is not JSON"),
+        (b'{"width": 3', "is not JSON"),
         (b"\xff\xfe{", "codec"),
-        (b"[" * 100_000, "nests too deeply"),
-        (b'{"a":' * 100_000, "nests too deeply"),
+        (b"[" * 100_000, "is not JSON: it nests too deeply"),
+        (b'{"a":' * 100_000, "is not JSON: it nests too deeply"),
         (b"1" * 5000, "integer string"),
         (b'{"width": NaN}', "NaN is no number of JSON"),
         (b'{"width": -Infinity}', "-Infinity is no number of JSON"),
@@ -73,5 +73,5 @@ def test_size_is_known_before_anything_is_read(tmp_path):
 
 def test_text_is_parsed_like_files():
     assert parsed('{"a": 1}', "a line") == {"a": 1}
-    with pytest.raises(DamagedError, match="a line is damaged"):
+    with pytest.raises(DamagedError, match="a line is not JSON"):
         parsed("{", "a line")

@@ -24,9 +24,16 @@ def content(folder: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
 
 
-class DiskIsFull(OSError):
+class FullDiskError(OSError):
     def __init__(self):
         super().__init__(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fail_in(staged, error) -> None:
+    """Write a part, then fail."""
+    with staged as place:
+        (place / "a.json").write_text("half")
+        raise error
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -36,7 +43,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
 
             def full(*args, **kwargs):
-                raise DiskIsFull
+                raise FullDiskError
 
             patch.setattr(*((os, "fsync") if operation == "fsync" else (Path, "replace")), full)
             with pytest.raises(OSError, match="No space"):
@@ -48,11 +55,10 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
         write_json(path, float("nan"))
 
 
-@pytest.mark.parametrize("error", [DiskIsFull, KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("error", [FullDiskError, KeyboardInterrupt, ValueError])
 def test_a_folder_that_fails_leaves_nothing(error, tmp_path):
-    with pytest.raises(error), staged_folder(tmp_path / "a" / "b" / "c") as place:
-        (place / "part").write_text("half")
-        raise error
+    with pytest.raises(error):
+        fail_in(staged_folder(tmp_path / "a" / "b" / "c"), error)
     assert content(tmp_path) == {}
 
 
@@ -84,9 +90,8 @@ def test_files_come_together_over_older_ones(tmp_path):
     for name in ("a.json", "figures/one.png", "figures/other.png"):
         (tmp_path / name).write_text("old")
     before = content(tmp_path)
-    with pytest.raises(DiskIsFull), staged_files(tmp_path) as place:
-        (place / "a.json").write_text("new")
-        raise DiskIsFull
+    with pytest.raises(FullDiskError):
+        fail_in(staged_files(tmp_path), FullDiskError)
     assert content(tmp_path) == before
     with staged_files(tmp_path) as place:
         (place / "a.json").write_text("new")
@@ -96,8 +101,8 @@ def test_files_come_together_over_older_ones(tmp_path):
 
 
 def test_files_into_a_new_folder_that_fail_leave_no_folder(tmp_path):
-    with pytest.raises(DiskIsFull), staged_files(tmp_path / "a" / "b"):
-        raise DiskIsFull
+    with pytest.raises(FullDiskError), staged_files(tmp_path / "a" / "b"):
+        raise FullDiskError
     assert content(tmp_path) == {}
 
 
@@ -109,8 +114,8 @@ def test_a_folder_that_was_there_stays(given, tmp_path):
     require_folder(out, ["a.txt"])
     require_empty_folder(out)
     assert content(tmp_path) == {"keep": None}
-    with pytest.raises(DiskIsFull), staged_files(out):
-        raise DiskIsFull
+    with pytest.raises(FullDiskError), staged_files(out):
+        raise FullDiskError
     assert content(tmp_path) == {"keep": None}
 
 
@@ -134,7 +139,7 @@ def test_folders_that_cannot_be_written_are_named(tmp_path):
 
 def test_failures_of_the_system_are_one_line(tmp_path):
     with pytest.raises(InputError, match=r"out='.*' was not written: No space left on device$"), writing_to(tmp_path):
-        raise DiskIsFull
+        raise FullDiskError
     with pytest.raises(KeyError), writing_to(tmp_path):
         raise KeyError
     with pytest.raises(BrokenPipeError), writing_to(tmp_path):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from boosted_attention.storage.documents import DamagedError, parsed
+from boosted_attention.storage.documents import parsed
 from boosted_attention.validation import InputError, require
 
 BLOCK_CHARACTERS = 2**16  # at least, per block; cut after a newline where there is one
@@ -163,10 +163,7 @@ def json_documents(pieces: Iterator[str], path: Path, field: str, raw: IO[bytes]
     for number, line in enumerate(lines(pieces, path), start=1):
         if not line.strip():
             continue
-        try:
-            row = parsed(line, f"{path}, line {number},")
-        except DamagedError as error:
-            raise InputError(str(error)) from None
+        row = parsed(line, f"{path}, line {number},")
         text = row.get(field) if isinstance(row, dict) else None
         if not isinstance(text, str):
             raise InputError(

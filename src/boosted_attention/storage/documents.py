@@ -90,11 +90,12 @@ def parsed(content: bytes | str, name: str) -> Any:
     try:
         return json.loads(content, parse_constant=refuse_constant)
     except RecursionError:
-        raise DamagedError(f"{name} is damaged: its JSON nests too deeply") from None
+        reason = "it nests too deeply"
     except json.JSONDecodeError as error:
-        raise DamagedError(f"{name} is damaged: not JSON ({error.msg}, line {error.lineno})") from None
+        reason = f"{error.msg}, line {error.lineno}"
     except ValueError as error:  # bytes that are no text, numbers with thousands of digits, NaN
-        raise DamagedError(f"{name} is damaged: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+    raise DamagedError(f"{name} is not JSON: {reason}")
 
 
 def refuse_constant(name: str) -> NoReturn:

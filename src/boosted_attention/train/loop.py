@@ -265,9 +265,7 @@ class TrainingLoop:
         try:
             differing = settings_differ(self._config(), read_settings(self.folder).settings)
         except DamagedError as problem:
-            raise InputError(
-                f"{problem}; the folder was changed while its run trained, and gets no checkpoint"
-            ) from None
+            raise InputError(f"{problem}; the folder was changed during training, and gets no checkpoint") from None
         require(not differing, f"folder={str(self.folder)!r} holds another run now, and gets no checkpoint of this one")
 
     def _save(self) -> None:

@@ -61,6 +61,6 @@ def best_to_test(checkpoints: Path, step: int) -> tuple[checkpoint.Checkpoint | 
     if problem is None:
         return found, None
     return None, (
-        f"{problem}: the best checkpoint, of step {step}, is lost and no other is tested in its place; put it back and "
+        f"{problem}; the best checkpoint, of step {step}, is lost and no other is tested in its place; put it back and "
         "continue with resume=True, or train again in another folder"
     )

@@ -20,15 +20,7 @@ from rich.console import Console
 
 from boosted_attention.compat import COMPILER
 from boosted_attention.lab.trials.display import Display
-from boosted_attention.lab.trials.store import (
-    CONFIG,
-    FOLDER,
-    Outcome,
-    load_record,
-    read_record,
-    set_aside,
-    write_record,
-)
+from boosted_attention.lab.trials.store import FOLDER, Outcome, load_record, read_record, set_aside, write_record
 from boosted_attention.lab.trials.trial import WORKS, Context, Finished, Perform, Settings, Trial
 from boosted_attention.storage.writing import write_atomically, write_json
 
@@ -292,7 +284,7 @@ def carry_out(job: Job, tell: Callable[[float], None]) -> None:
     directory, trial = job.directory, job.trial
     directory.mkdir(parents=True, exist_ok=True)
     error = directory / "error.txt"
-    write_json(directory / CONFIG, trial.identity)
+    write_json(directory / "config.json", trial.identity)
     last = 0.0
 
     def report(fraction: float) -> None:

@@ -14,13 +14,13 @@ from boosted_attention import __version__
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.records import to_json
 from boosted_attention.storage.documents import DamagedError, read_json, typed
-from boosted_attention.storage.sealing import FILES, SEAL, files_of, listing, read_sealed, verify, write_sealed
+from boosted_attention.storage.sealing import SEAL, read_sealed, write_sealed
 from boosted_attention.storage.writing import free_name
 from boosted_attention.validation import InputError, require, shortened
 
 FOLDER = "trials"  # below OUT
 OLD_FOLDER = "runs"  # where results lay while trials were named after modules
-CONFIG, RESULT = "config.json", "result.json"  # in a trial's folder
+RESULT = "result.json"  # in a trial's folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,15 +71,13 @@ def write_record(directory: Path, trial: Trial, result: Any, seconds: float) -> 
         versions=versions(),
         commit=commit(),
     )
-    write_sealed(directory / RESULT, to_json(record), listing(directory, [CONFIG]))
+    write_sealed(directory / RESULT, to_json(record))
 
 
 def load_record(directory: Path) -> Record:
     """Read the record in a trial's folder; DamagedError if it is not what was written."""
     path = directory / RESULT
-    document = read_sealed(path)
-    verify(directory, files_of(document, path))
-    return typed(Record, {key: value for key, value in document.items() if key not in (SEAL, FILES)}, path)
+    return typed(Record, {key: value for key, value in read_sealed(path).items() if key != SEAL}, path)
 
 
 def read_record(directory: Path, trial: Trial) -> tuple[Record | None, str | None]:
