@@ -13,6 +13,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from boosted_attention.validation import InputError
+
 T = TypeVar("T")
 KEY = "json key"  # in a field's metadata
 PLAIN = (str, int, float, bool)
@@ -52,7 +54,7 @@ def from_json(kind: type[T], value: Any, where: str = "") -> T:
         where: path of the value inside the document, for the message.
 
     Raises:
-        ValueError: the value does not have the type; the message names the place.
+        InputError: the value does not have the type; the message names the place.
     """
     return decoded(kind, value, where)
 
@@ -127,7 +129,7 @@ def one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
                 return decoded(kind, value, where)
             except ValueError as problem:
                 problems.append(str(problem))
-    raise ValueError(problems[0])
+    raise InputError(problems[0])
 
 
 @cache
@@ -162,8 +164,8 @@ def inside(where: str, key: object) -> str:
 
 
 def check(condition: bool, where: str, expected: str, value: Any) -> None:
-    """Raise ValueError unless the condition holds."""
+    """Raise InputError unless the condition holds."""
     if not condition:
         shown = repr(value)
         shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-        raise ValueError(f"{where or 'the document'} must be {expected}, got {shown}")
+        raise InputError(f"{where or 'the document'} must be {expected}, got {shown}")

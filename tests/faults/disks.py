@@ -155,7 +155,8 @@ def break_disk(draw: random.Random, workshop: Workshop, place: Path) -> str | No
     left = {path for path in after if path not in before or after[path] != before[path]}
     if left:  # moving what is ready is one operation per file: a part may have arrived, each file whole
         torn = [path for path in left if Path(path).name.startswith(".")]
-        return f"{what}: left {sorted(torn)[:3]}" if torn or name in ("boost", "export") else None
+        part = name in ("boost", "export") and at < operations(name, workshop)  # the last one flushes what is whole
+        return f"{what}: left {sorted(left)[:3]}" if torn or part else None
     return None
 
 

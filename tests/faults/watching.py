@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -29,7 +29,16 @@ def watched() -> Iterator[list[str]]:
     """Collect every call of a loader of pickles, torch's weights-only one included, and every use of a socket."""
     seen: list[str] = []
 
-    def noting(label: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def noting(label: str, original: Any) -> Any:
+        if isinstance(original, type):
+
+            class Noted(original):
+                def __init__(self, *args: Any, **options: Any):
+                    seen.append(f"{label} was made")
+                    super().__init__(*args, **options)
+
+            return Noted
+
         def call(*args: Any, **options: Any) -> Any:
             seen.append(f"{label} was called")
             return original(*args, **options)

@@ -150,6 +150,8 @@ def look_at_results(folder: Path, workshop: Workshop) -> Any:
     found = reread(stored_preset(folder), folder)
     if found.outcome.remarks:
         raise InputError(found.outcome.remarks[0])
+    if set(found.tables) != {"propositions", "gates"}:
+        raise InputError("an experiment is shown as not run, as it is without one of its trials")
     return seal_of(json.loads(json.dumps(as_rows(found.ledger))))
 
 

@@ -59,10 +59,13 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if interrupted:  # a library that was just being imported made another error of it
             stopped()
-        if not (isinstance(error, OSError) and error.errno in FULL and error.filename is None):
+        if not isinstance(error, OSError) or (error.filename is None and error.errno not in FULL):
             raise
-        drop_output()
-        fail(f"the output cannot be written: {error.strerror}")
+        if error.filename is None:
+            drop_output()
+            fail(f"the output cannot be written: {error.strerror}")
+        name = str(error.filename)  # a path that no command has looked at before, such as one that is too long
+        fail(f"{name if len(name) < 200 else name[:200] + '...'}: {error.strerror}")
     sys.exit(code)
 
 
