@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 
-from boosted_attention.storage.sealing import entry_of
+from boosted_attention.storage.sealing import FILES as LISTED
+from boosted_attention.storage.sealing import SEAL, entry_of, listing, read_sealed, write_sealed
 from boosted_attention.storage.writing import write_json
 
 SHIPPED = Path(__file__).parent
@@ -29,7 +30,7 @@ LIST = SHIPPED / "pairs.json"
 TRAINED = SHIPPED.parent / "out" / "pairs"
 SEEDS = (1, 2)
 ARMS = ("standard", "boosted")
-FILES = ("config.json", "tokenizer.json", "result.json")
+FILES, RESULT = ("config.json", "tokenizer.json"), "result.json"
 
 
 def main() -> int:
@@ -70,6 +71,8 @@ def ship(arm: str, seed: int) -> None:
     to.mkdir(parents=True)
     for name in FILES:
         shutil.copyfile(run / name, to / name)
+    result = {key: value for key, value in read_sealed(run / RESULT).items() if key not in (LISTED, SEAL)}
+    write_sealed(to / RESULT, result, listing(to, FILES))  # without the history, which does not ship
     best = max((run / "checkpoints").glob("best-*"))
     shutil.copytree(best, to / "checkpoints" / best.name)
     known: dict[str, Any] = json.loads(LIST.read_text(encoding="utf-8")) if LIST.exists() else {}

@@ -141,11 +141,9 @@ def sealed_rows(folder: Path) -> list[dict[str, Any]]:
     Raises:
         DamagedError: result.json or metrics.jsonl are not what was written.
     """
-    if not (folder / METRICS).exists():
-        return []  # as with a model that was handed on without its history
     if (folder / RESULT).exists():
         path = folder / RESULT
-        sealed = files_of(read_sealed(path), path).get(METRICS)
+        sealed = files_of(read_sealed(path), path).get(METRICS)  # none where a run is handed on without its history
     else:
         found, _ = checkpoint.latest(folder / "checkpoints", "step")
         sealed = None if found is None else metrics_of(found)
