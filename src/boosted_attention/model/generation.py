@@ -57,7 +57,7 @@ class CachedModel(Protocol):
         ...
 
 
-COLDEST = 1e-6  # temperature; logits divided by less could overflow
+COLDEST = 1e-44  # temperature; less is zero in float32
 
 
 @dataclass(frozen=True, kw_only=True)
