@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install reproduce test test-full lint format bench families mutants pairs
+.PHONY: help install reproduce test test-full lint format bench families mutants faults pairs
 
 help:
 	@echo "make reproduce   the main job: the paper, its controls and its claims, in minutes"
@@ -12,6 +12,7 @@ help:
 	@echo "make bench       benchmarks on a quiet machine, and docs/benchmarks.md from what they measured"
 	@echo "make families    every causal family of transformers, boosted as a tiny model: docs/families.md"
 	@echo "make mutants     planted bugs, each with the test that notices it"
+	@echo "make faults      two hours of attempts to break what is promised: docs/reliability.md; goes on where it was"
 	@echo "make pairs       the trained models of pairs/ once more, in half an hour"
 
 install: $(INSTALLED)
@@ -48,6 +49,9 @@ families: $(INSTALLED)
 
 mutants: $(INSTALLED)
 	$(BIN)/python -m mutants
+
+faults: $(INSTALLED)
+	$(BIN)/python -m tests.faults
 
 pairs: $(INSTALLED)
 	$(BIN)/python -m pairs

@@ -11,8 +11,8 @@ from typing import Any
 from benchmarks.machine import Machine
 from benchmarks.section import Section
 from benchmarks.sections import SECTIONS
-from boosted_attention.files import write_json
 from boosted_attention.records import from_json, to_json
+from boosted_attention.storage.writing import write_json
 from boosted_attention.validation import InputError, require_choice
 
 FORMAT = 1

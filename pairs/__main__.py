@@ -21,14 +21,16 @@ from typing import Any
 
 import torch
 
-from boosted_attention.files import file_sha256, write_json
+from boosted_attention.storage.sealing import FILES as LISTED
+from boosted_attention.storage.sealing import SEAL, entry_of, listing, read_sealed, write_sealed
+from boosted_attention.storage.writing import write_json
 
 SHIPPED = Path(__file__).parent
 LIST = SHIPPED / "pairs.json"
 TRAINED = SHIPPED.parent / "out" / "pairs"
 SEEDS = (1, 2)
 ARMS = ("standard", "boosted")
-FILES = ("config.json", "tokenizer.json", "result.json")
+FILES, RESULT = ("config.json", "tokenizer.json"), "result.json"
 
 
 def main() -> int:
@@ -69,6 +71,8 @@ def ship(arm: str, seed: int) -> None:
     to.mkdir(parents=True)
     for name in FILES:
         shutil.copyfile(run / name, to / name)
+    result = {key: value for key, value in read_sealed(run / RESULT).items() if key not in (LISTED, SEAL)}
+    write_sealed(to / RESULT, result, listing(to, FILES))  # without the history, which does not ship
     best = max((run / "checkpoints").glob("best-*"))
     shutil.copytree(best, to / "checkpoints" / best.name)
     known: dict[str, Any] = json.loads(LIST.read_text(encoding="utf-8")) if LIST.exists() else {}
@@ -76,7 +80,7 @@ def ship(arm: str, seed: int) -> None:
         "command": " ".join(["boosted-attention train", *options(arm, seed)]),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "sha256": file_sha256(to / "checkpoints" / best.name / "model.safetensors"),
+        "sha256": entry_of(to / "checkpoints" / best.name / "model.safetensors").sha256,
     }
     write_json(LIST, known)
 

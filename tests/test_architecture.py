@@ -24,7 +24,8 @@ SOURCE = Path(boosted_attention.__file__).parent
 # Each room may import from those before it; rooms in one set do not know each other.
 ROOMS = [
     {"validation", "lazy", "registration", "autoload", "progress", "compat", "documentation", "shapes"},
-    {"files", "records", "statistics", "timing"},
+    {"records", "statistics", "timing"},
+    {"storage"},
     {"chart"},
     {"attention"},
     {"model"},

@@ -7,7 +7,7 @@ import torch
 
 from boosted_attention.analysis import importance
 from boosted_attention.data.tokens import prepare
-from boosted_attention.files import file_sha256
+from boosted_attention.storage.sealing import entry_of
 from boosted_attention.train import load_run
 from boosted_attention.train.evaluation import evaluate
 from pairs.__main__ import ARMS, LIST, SEEDS, SHIPPED, options, place
@@ -28,7 +28,7 @@ def test_the_list_has_all_of_them_and_no_other():
 def test_weights_and_recipe_are_those_of_the_list(arm, seed):
     run, entry = loaded(arm, seed), KNOWN[str(place(arm, seed))]
     (weights,) = run.folder.glob("checkpoints/*/model.safetensors")
-    assert file_sha256(weights) == entry["sha256"]
+    assert entry_of(weights).sha256 == entry["sha256"]
     assert entry["command"].endswith(" ".join(options(arm, seed)))
     assert (run.config.model.attention, run.config.training.seed) == (arm, seed)
 

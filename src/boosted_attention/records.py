@@ -6,11 +6,14 @@ whose metadata is ``json_key(...)`` has another key in the JSON than its name.
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from boosted_attention.validation import InputError
 
 T = TypeVar("T")
 KEY = "json key"  # in a field's metadata
@@ -51,7 +54,7 @@ def from_json(kind: type[T], value: Any, where: str = "") -> T:
         where: path of the value inside the document, for the message.
 
     Raises:
-        ValueError: the value does not have the type; the message names the place.
+        InputError: the value does not have the type; the message names the place.
     """
     return decoded(kind, value, where)
 
@@ -79,7 +82,8 @@ def decoded(kind: Any, value: Any, where: str) -> Any:
         check(isinstance(value, dict), where, "an object", value)
         key, item = arguments or (str, Any)
         return {key(k): decoded(item, v, inside(where, k)) for k, v in value.items()}
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        check(is_finite(value), where, "a finite number", value)
         return float(value)
     check(isinstance(value, kind) and (kind is not int or not isinstance(value, bool)), where, kind.__name__, value)
     return value
@@ -100,7 +104,7 @@ def dataclass_from(kind: Any, value: Any, where: str) -> Any:
 
 def items_from(item: Any, values: list[Any], where: str) -> list[Any]:
     """Decode the items of a list; long lists of numbers or texts, as analyses have them, are only checked."""
-    if item in PLAIN and all(type(v) is item for v in values):
+    if item in PLAIN and all(type(v) is item for v in values) and (item is not float or all(map(is_finite, values))):
         return list(values)
     return [decoded(item, v, f"{where}[{i}]") for i, v in enumerate(values)]
 
@@ -125,13 +129,21 @@ def one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
                 return decoded(kind, value, where)
             except ValueError as problem:
                 problems.append(str(problem))
-    raise ValueError(problems[0])
+    raise InputError(problems[0])
 
 
 @cache
 def hints_of(kind: type) -> dict[str, Any]:
     """The types of a class's fields, in order; evaluated once per class."""
     return get_type_hints(kind)
+
+
+def is_finite(value: float) -> bool:
+    """Whether a number is finite as a float; an integer of JSON may be too large for one."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def is_named_tuple(kind: Any) -> bool:
@@ -152,8 +164,8 @@ def inside(where: str, key: object) -> str:
 
 
 def check(condition: bool, where: str, expected: str, value: Any) -> None:
-    """Raise ValueError unless the condition holds."""
+    """Raise InputError unless the condition holds."""
     if not condition:
         shown = repr(value)
         shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-        raise ValueError(f"{where or 'the document'} must be {expected}, got {shown}")
+        raise InputError(f"{where or 'the document'} must be {expected}, got {shown}")

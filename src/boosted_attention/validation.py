@@ -35,14 +35,27 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
+def is_seed(value: object) -> bool:
+    """Whether it is an integer that torch takes as a seed."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Whether it is a finite int or float."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def divisors(n: int) -> list[int]:
-    """All divisors of n, for messages that list what would be allowed."""
-    return [i for i in range(1, n + 1) if n % i == 0]
+def divisors(n: int) -> str:
+    """List the divisors of n, for messages that say what would be allowed."""
+    small = [i for i in range(1, math.isqrt(n) + 1) if n % i == 0]
+    return shortened([str(i) for i in sorted({*small, *(n // i for i in small)})], 24)
+
+
+def require_count(option: str, value: object, most: int) -> None:
+    """Raise InputError unless a value is an integer from 1 to ``most``."""
+    require(is_count(value), f"{option}={value!r} must be an integer of at least 1")
+    if isinstance(value, int):
+        require(value <= most, f"{option}={value} is more than {most:,}, the most that is possible")
 
 
 def shortened(names: Sequence[str], shown: int = 3) -> str:

@@ -12,7 +12,7 @@ from boosted_attention.cli.main import main
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.experiments import EXPERIMENTS, experiment
 from boosted_attention.lab.presets import PRESETS
-from boosted_attention.train.folder import exclusive
+from boosted_attention.storage.locks import exclusive
 from boosted_attention.validation import InputError
 from tests.text import sample_text
 
@@ -60,7 +60,7 @@ def test_damage_is_named(tmp_path, capsys):
     path.write_text("{")
     code, _, err = call(capsys, "claims", "--out", tmp_path)
     assert code == 0
-    assert f"left out: {path} is damaged JSON" in err
+    assert f"left out: {path} is not JSON" in err
     assert path.read_text() == "{"
 
 
@@ -98,7 +98,7 @@ def test_a_failed_trial_gives_exit_code_1_and_is_named(tmp_path, capsys):
     [
         (["reproduce", "round"], "EXPERIMENTS round is not one of .*did you mean 'rounds'"),
         (["reproduce", "--preset", "quik"], "--preset quik is not one of .*did you mean 'quick'"),
-        (["reproduce", "--seeds", "0"], "--seeds 0 must be at least 1"),
+        (["reproduce", "--seeds", "0"], "--seeds 0 must be an integer of at least 1"),
         (["reproduce", "--workers", "0"], "--workers 0 must be at least 1"),
         (["reproduce", "--out", "FILE"], "is a file; give a folder"),
         (["reproduce", "--out", "FILE/below"], "cannot be written to"),

@@ -14,6 +14,7 @@ import torch
 from boosted_attention.cli.main import main
 from boosted_attention.cli.train import parse_option
 from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.settings import read_settings, write_settings
 
 TINY = ["--vocab-size", "300", "--d-model", "16", "--n-layers", "2", "--n-heads", "2"]
 TINY += ["--max-len", "16", "--batch-size", "8"]
@@ -290,10 +291,12 @@ def test_a_spoiled_run_is_one_line(tmp_path, capsys, trained, text_file):
     capsys.readouterr()
     shutil.copy(other / "tokenizer.json", run_folder / "tokenizer.json")
     message = refused(["generate", run_folder, "ba"], capsys)
-    assert "tokenizer.json has 310 tokens, the checkpoint 300" in message
+    assert "tokenizer.json is damaged" in message
+    write_settings(run_folder, read_settings(run_folder).settings)  # sealed again
+    assert "tokenizer.json has 310 tokens, the model 300" in refused(["generate", run_folder, "ba"], capsys)
     (run_folder / "tokenizer.json").write_text(tokenizer)
     (run_folder / "config.json").write_text("{")
-    assert "config.json is damaged" in refused(["evaluate", run_folder], capsys)
+    assert "config.json is not JSON" in refused(["evaluate", run_folder], capsys)
     (run_folder / "config.json").unlink()
     assert "it has no config.json" in refused(["evaluate", run_folder], capsys)
 

@@ -9,6 +9,7 @@ import pytest
 from boosted_attention.cli.complaint import one_line
 from boosted_attention.cli.main import COMMANDS, main, reworded
 from boosted_attention.cli.wording import Wording, plain
+from boosted_attention.train.settings import write_settings
 from tests.cli.test_train import refused
 
 # Of each command: bad input that reaches the library, and the words that must be in the one line.
@@ -91,7 +92,7 @@ def test_options_of_functions_without_dataclasses():
         (["check", "--length", "abc"], "Error parsing --length: invalid literal for int() with base 10: 'abc'"),
         (["check", "--device"], "Missing value for argument '--device'. Expected 1 values."),
         (["boost", "here"], "Missing from boosted-attention boost: PATH folder for the boosted model. (required)"),
-        (["train", "--steps", "0"], "--steps 0 must be at least 1"),
+        (["train", "--steps", "0"], "--steps 0 must be an integer of at least 1"),
     ],
 )
 def test_every_shape_of_complaint(args, expected, capsys):
@@ -117,7 +118,8 @@ def test_help_of_every_command(capsys):
 
 
 def test_a_finetuned_run_needs_its_package_in_python(tmp_path):
-    (tmp_path / "config.json").write_text('{"model": {"kind": "pretrained"}, "training": {}, "data": {}}')
+    (tmp_path / "tokenizer.json").touch()
+    write_settings(tmp_path, {"model": {"kind": "pretrained"}, "training": {}, "data": {}})
     script = (
         "import sys; from boosted_attention.train.folder import load_run\n"
         "try: load_run(sys.argv[1])\n"

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,7 @@ def test_what_a_dead_builder_left_is_removed(source):
     folder = data_of(source).folder
     left = folder.with_name(f".{folder.name}.123")
     left.mkdir()
+    shutil.rmtree(folder)
     data_of(source)
     assert not left.exists()
 
@@ -239,7 +241,7 @@ def test_the_manifest_is_written_under_the_names_of_its_fields(source):
     text = (data.folder / "manifest.json").read_text()
     stored = json.loads(text)
     assert text == json.dumps(stored, indent=1, sort_keys=True) + "\n"
-    assert sorted(stored) == ["corpus", "format", "source", "splits", "tokenizer"]
+    assert sorted(stored) == ["corpus", "format", "sha256", "source", "splits", "tokenizer"]
     assert sorted(stored["tokenizer"]) == ["kind", "sha256", "vocab_size"]
     assert {tuple(sorted(split)) for split in stored["splits"].values()} == {
         ("bytes", "characters", "documents", "dtype", "sha256", "tokens")

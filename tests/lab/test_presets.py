@@ -76,7 +76,7 @@ def test_more_seeds_are_given_to_every_half():
     assert more.text.seeds == (42, 123, 7, 1000, 1001)
     assert PRESETS["cpu"].with_seeds(2).text.seeds == (42, 123)
     assert PRESETS["cpu"].with_seeds(None) == PRESETS["cpu"]
-    with pytest.raises(InputError, match="seeds=0 must be at least 1"):
+    with pytest.raises(InputError, match="seeds=0 must be an integer of at least 1"):
         PRESETS["cpu"].with_seeds(0)
 
 

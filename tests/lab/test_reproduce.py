@@ -26,6 +26,7 @@ from boosted_attention.lab.judging.table import render
 from boosted_attention.lab.judging.verdicts import VERDICTS
 from boosted_attention.lab.presets import PRESETS, preset
 from boosted_attention.lab.reproduce import all_trials, lasting, reproduce, require_enough, reread
+from boosted_attention.storage.sealing import write_sealed
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError
@@ -266,7 +267,7 @@ def test_different_versions_are_refused_and_listed(language_smoke, text_preset, 
     path = copy / "trials" / trial.key / "result.json"
     record = json.loads(path.read_text())
     record["versions"]["torch"] = "9.9"
-    path.write_text(json.dumps(record))
+    write_sealed(path, record)
     with pytest.raises(
         ValueError, match=rf"mixes results of different versions: .*torch 9\.9: {trial.key}; .* more; use another"
     ):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from boosted_attention.files import write_json
 from boosted_attention.lab.experiments.language._arms import STANDARD
 from boosted_attention.lab.experiments.language.main import ON_VALIDATION, PERPLEXITY
 from boosted_attention.lab.judging import ledger
@@ -21,6 +20,7 @@ from boosted_attention.lab.shipped import shipped
 from boosted_attention.lab.trials.store import load_record
 from boosted_attention.lab.trials.trial import WORKS
 from boosted_attention.records import to_json
+from boosted_attention.storage.sealing import write_sealed
 
 ROOT = Path(__file__).parents[2]
 PLACES = sorted(path.parent for path in (ROOT / "results").glob("*/claims.json"))
@@ -47,7 +47,7 @@ def test_shipped_results_are_read_under_their_names_and_schema(place):
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
 def test_a_shipped_record_is_written_again_as_the_same_bytes(place, tmp_path):
     for path in place.glob("trials/*/result.json"):
-        write_json(tmp_path / "again.json", to_json(load_record(path.parent)))
+        write_sealed(tmp_path / "again.json", to_json(load_record(path.parent)))
         assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
 
 

@@ -20,6 +20,7 @@ from boosted_attention.pretrained import load_correction, save_correction
 from boosted_attention.pretrained.correction import is_correction
 from boosted_attention.pretrained.layer import corrected_layers
 from boosted_attention.pretrained.native import tokenizer_to_transformers
+from boosted_attention.storage.sealing import listing, write_sealed
 from tests.cli.test_train import refused
 from tests.pretrained.families import disturb, tiny, tokens
 from tests.pretrained.test_boost import logits
@@ -196,13 +197,13 @@ def test_a_correction_knows_its_base_in_another_precision(half, tmp_path):
         load_correction(between, tmp_path / "whole")
 
 
-def test_a_correction_saved_before_loads_on_the_same_values(tmp_path):
+def test_a_correction_that_knows_less_of_its_base_loads_on_the_same_values(tmp_path):
     model, ids = boost(tiny("llama")), tokens()
     disturb(model)
     save_correction(model, tmp_path)
     stored = json.loads((tmp_path / "correction.json").read_text())
     stored["base"] = {name: stored["base"][name] for name in ("name", "sha256")}
-    (tmp_path / "correction.json").write_text(json.dumps(stored))
+    write_sealed(tmp_path / "correction.json", stored, listing(tmp_path, ["correction.safetensors"]))
     assert torch.equal(logits(load_correction(tiny("llama"), tmp_path), ids), logits(model, ids))
 
 

@@ -12,6 +12,7 @@ from boosted_attention.analysis.importance import importance, most_important
 from boosted_attention.pretrained import load_correction, save_correction
 from boosted_attention.pretrained.correction import is_correction
 from boosted_attention.pretrained.layer import corrected_layers
+from boosted_attention.storage.sealing import listing, write_sealed
 from tests.pretrained.families import FAMILIES, disturb, is_silent, tiny, tokens
 
 ALL = list(FAMILIES)
@@ -454,6 +455,13 @@ def test_a_correction_for_another_base_is_refused(tmp_path):
     weights.write_bytes(whole[:100])
     with pytest.raises(ValueError, match="is damaged"):
         load_correction(tiny("llama"), tmp_path)
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # a byte that safetensors does not miss
+    with pytest.raises(ValueError, match=r"correction\.safetensors is damaged"):
+        load_correction(tiny("llama"), tmp_path)
+    weights.write_bytes(whole)
     (tmp_path / "correction.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"correction\.json has no seal"):
+        load_correction(tiny("llama"), tmp_path)
+    write_sealed(tmp_path / "correction.json", {}, listing(tmp_path, [weights.name]))
     with pytest.raises(ValueError, match=r"correction\.json is damaged"):
         load_correction(tiny("llama"), tmp_path)

@@ -1,5 +1,7 @@
 """Named corrections: switched, removed and saved one by one."""
 
+import json
+
 import peft
 import pytest
 import torch
@@ -8,6 +10,7 @@ import transformers
 from boosted_attention import boost, unboost
 from boosted_attention.pretrained import add_lora, load_correction, print_trainable_parameters, save_correction
 from boosted_attention.pretrained.layer import corrected_layers
+from boosted_attention.storage.sealing import listing, write_sealed
 from tests.pretrained.families import disturb, tiny, tokens
 from tests.pretrained.test_boost import generate, logits
 
@@ -85,7 +88,8 @@ def test_each_can_be_saved_and_loaded_beside_others(tmp_path):
     with pytest.raises(ValueError, match=r"the model has a correction called \['code'\] already"):
         load_correction(other, tmp_path / "code")
     settings = tmp_path / "law" / "correction.json"
-    settings.write_text(settings.read_text().replace('"rank": 2', '"rank": 3'))
+    changed = json.loads(settings.read_text().replace('"rank": 2', '"rank": 3'))
+    write_sealed(settings, changed, listing(settings.parent, ["correction.safetensors"]))
     with pytest.raises(ValueError, match=r"does not fit its correction\.json"):
         load_correction(other, tmp_path / "law")
     assert other.corrections == ["code"]

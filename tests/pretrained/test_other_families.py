@@ -16,6 +16,7 @@ from boosted_attention.pretrained.finetune import FinetuneConfig
 from boosted_attention.pretrained.folders import load_model
 from boosted_attention.pretrained.layer import corrected_layers
 from boosted_attention.pretrained.places import attention_modules
+from boosted_attention.storage.sealing import listing, write_sealed
 from tests.pretrained.families import NO_TOKENS, disturb, tiny, tokens
 from tests.pretrained.test_boost import generate, logits
 
@@ -158,7 +159,8 @@ def test_a_correction_that_does_not_fit_changes_nothing(tmp_path):
     save_file({**held, wide: held[wide][:1].clone()}, weights)
     base = tiny("llama")
     for change in ({}, {"layers": [9]}, {"layers": ["0"]}, {"gate": "x"}):
-        settings.write_text(json.dumps({**stored, "boosting": [{**stored["boosting"][0], **change}]}))
+        changed = {**stored, "boosting": [{**stored["boosting"][0], **change}]}
+        write_sealed(settings, changed, listing(tmp_path, [weights.name]))
         with pytest.raises(ValueError, match=r"does not fit|is damaged"):
             load_correction(base, tmp_path)
         assert type(base) is transformers.LlamaForCausalLM

@@ -12,7 +12,7 @@ from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import reproduce
 from boosted_attention.report.page import report_page, section_order, write_report
-from boosted_attention.train.folder import exclusive
+from boosted_attention.storage.locks import exclusive
 from tests.cli.test_train import refused
 from tests.report.made import EXPERIMENTS
 
@@ -86,9 +86,9 @@ def test_report_refusals(tmp_path, made_report, capsys):
     result = next(copy.glob("trials/language.train-*/result.json"))
     whole = result.read_text()
     result.write_text(whole[:100])
-    assert f"{result} is damaged JSON" in refused(["report", copy], capsys)
+    assert f"{result} is not JSON" in refused(["report", copy], capsys)
     result.write_text(whole.replace('"perplexity"', '"perplexitx"', 1))
-    assert f"{result} is damaged" in refused(["report", copy], capsys)
+    assert f"{result} is not what was written" in refused(["report", copy], capsys)
     claims = (copy / "claims.json").read_text()
     for damaged in (
         "{",
@@ -97,7 +97,7 @@ def test_report_refusals(tmp_path, made_report, capsys):
     ):
         assert damaged != claims
         (copy / "claims.json").write_text(damaged)
-        assert "claims.json is damaged" in refused(["report", copy], capsys)
+        assert "claims.json is not" in refused(["report", copy], capsys)
     assert not (copy / "report.html").exists()
 
 

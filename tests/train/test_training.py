@@ -1,6 +1,5 @@
 """Training: the update, what is watched, what stops it, and what is left behind."""
 
-import json
 import math
 import os
 import shutil
@@ -17,9 +16,11 @@ from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.data.tokens import prepare
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.records import to_json
+from boosted_attention.storage.locks import exclusive
+from boosted_attention.storage.sealing import read_sealed
 from boosted_attention.train import checkpoint, loop
 from boosted_attention.train.config import TrainingConfig
-from boosted_attention.train.folder import exclusive, load_run
+from boosted_attention.train.folder import load_run
 from boosted_attention.train.gradients import accumulate_gradients
 from boosted_attention.train.loop import TrainingError
 from boosted_attention.train.metrics import read_metrics
@@ -143,8 +144,9 @@ def test_metrics_have_a_row_per_step_and_per_evaluation(text_file, tmp_path):
     assert all(math.exp(row["validation_loss"]) == row["validation_perplexity"] for row in evaluations)
     assert result.probe.past == 0.0
     assert result.probe.future > 0
-    stored = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert stored == to_json(result)
+    stored = read_sealed(tmp_path / "run" / "result.json")
+    assert {key: value for key, value in stored.items() if key not in ("files", "sha256")} == to_json(result)
+    assert sorted(stored["files"]) == ["config.json", "metrics.jsonl", "tokenizer.json"]
     assert stored["parameters"] == small_config(text_file).model.num_params()
 
 
@@ -325,7 +327,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(text_file, tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from boosted_attention.train.folder import exclusive
+from boosted_attention.storage.locks import exclusive
 with exclusive(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -378,7 +380,7 @@ def test_too_little_text_is_named(text_file, tmp_path):
 
 def test_wrong_options_are_named():
     for options, message in (
-        ({"steps": 0}, "steps=0 must be at least 1"),
+        ({"steps": 0}, "steps=0 must be an integer of at least 1"),
         ({"accumulate": 3}, "accumulate=3 must divide batch_size=32"),
         ({"layout": "windos"}, "did you mean 'windows'"),
         ({"precision": "float16"}, "precision='float16'"),

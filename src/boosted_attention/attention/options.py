@@ -12,8 +12,18 @@ from functools import cache
 from typing import Any, Literal, get_type_hints
 
 from boosted_attention.documentation import REQUIRED, Option, documented, field_texts
-from boosted_attention.validation import divisors, is_count, is_number, require, require_choice
+from boosted_attention.validation import (
+    InputError,
+    divisors,
+    is_count,
+    is_number,
+    require,
+    require_choice,
+    require_count,
+)
 
+# Sizes beyond which nothing is built, so that a number with a digit too many is known at once.
+MOST_ROUNDS, MOST_WIDTH = 2**8, 2**20
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "gate": ("none", "scalar", "tanh", "vector", "mlp", "headwise", "tanh-headwise"),
     "kv_source": ("residual", "input", "shared"),
@@ -109,8 +119,8 @@ class LayerOptions:
     def __post_init__(self) -> None:
         for option in ("d_model", "n_heads", "n_rounds", "head_dim", "kdim", "vdim"):
             value = getattr(self, option)
-            optional = option in ("head_dim", "kdim", "vdim") and value is None
-            require(optional or is_count(value), f"{option}={value!r} must be an integer of at least 1")
+            if value is not None or option not in ("head_dim", "kdim", "vdim"):
+                require_count(option, value, MOST_ROUNDS if option == "n_rounds" else MOST_WIDTH)
         self._check_choices()
         self._check_learners()
         self._check_heads()
@@ -172,10 +182,8 @@ class LayerOptions:
 
     def _check_heads(self) -> None:
         d, h = self.d_model, self.n_heads
-        require(
-            self.head_dim is not None or d % h == 0,
-            f"n_heads={h} does not divide d_model={d}; allowed: {', '.join(map(str, divisors(d)))} (or give head_dim)",
-        )
+        if self.head_dim is None and d % h:
+            raise InputError(f"n_heads={h} does not divide d_model={d}; allowed: {divisors(d)} (or give head_dim)")
         require(
             self.n_rounds == 1 or self.space == "output" or h * self.d_head == d,
             f"head_dim={self.head_dim} with space='heads' needs n_heads * head_dim == d_model"
@@ -188,10 +196,8 @@ class LayerOptions:
             f"n_kv_heads={self.n_kv_heads} needs one entry per round, n_rounds={self.n_rounds}",
         )
         for n in self.kv_heads:
-            require(
-                is_count(n) and h % n == 0,
-                f"n_kv_heads={self.n_kv_heads} must divide n_heads={h}; allowed: {', '.join(map(str, divisors(h)))}",
-            )
+            if not (is_count(n) and h % n == 0):
+                raise InputError(f"n_kv_heads={self.n_kv_heads} must divide n_heads={h}; allowed: {divisors(h)}")
         require(
             self.kv_source != "shared" or len(set(self.kv_heads)) == 1,
             f"n_kv_heads={self.n_kv_heads} with kv_source='shared' must be the same in every round: there is one K/V",

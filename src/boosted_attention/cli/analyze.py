@@ -59,10 +59,10 @@ def run(
     from boosted_attention.attention.selfcheck import usable_dtypes
     from boosted_attention.cli.loading import load_trained
     from boosted_attention.cli.preparing import text_of
-    from boosted_attention.files import require_folder, write_atomically, write_json
     from boosted_attention.lab.trials.store import versions
     from boosted_attention.records import to_json
     from boosted_attention.report.page import analysis_page
+    from boosted_attention.storage.writing import require_folder, staged_files, write_atomically, write_json, writing_to
     from boosted_attention.train.metrics import dynamics_of
 
     require(is_count(sequences), f"sequences={sequences} must be at least 1")
@@ -101,14 +101,15 @@ def run(
         "Versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
     }
     configuration = {"model": mine.config.to_dict(), "against": None if theirs is None else theirs.config.to_dict()}
-    out.mkdir(parents=True, exist_ok=True)
     found = replace(found, training=dynamics_of(folder), about=about, names=names)
     page = analysis_page(found, names, about, configuration)
-    write_json(out / "analysis.json", to_json(found))
-    write_atomically(out / "analysis.html", page)
+    with writing_to(out), staged_files(out) as place:
+        write_json(place / "analysis.json", to_json(found))
+        write_atomically(place / "analysis.html", page)
+        drawn = draw(found, names, place / "figures")
     for line in summary(found, names):
         print(line)
-    print(f"written: {out}/analysis.json, analysis.html" + draw(found, names, out / "figures"))
+    print(f"written: {out}/analysis.json, analysis.html{drawn}")
     return 0
 
 

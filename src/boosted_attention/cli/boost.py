@@ -37,21 +37,18 @@ def run(
         init: start of a full correction's queries and keys: copy or random.
         name: name of the correction.
     """
-    from boosted_attention.files import require_folder
     from boosted_attention.pretrained.conversion import boost
     from boosted_attention.pretrained.folders import copy_tokenizer, load_model, quietly, require_model_folder
-    from boosted_attention.validation import require
+    from boosted_attention.storage.writing import require_empty_folder, staged_folder, writing_to
 
     require_model_folder(model)
-    empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
-    require(empty, f"out={str(out)!r} is not an empty folder; give another")
-    require_folder(out, ())
+    require_empty_folder(out)
     boosted = boost(
         load_model(model), n_rounds=n_rounds, gate=gate, layers=layers, kv=kv, rank=rank, init=init, name=name
     )
-    with quietly():
-        boosted.save_pretrained(out)
-    copy_tokenizer(model, out)
+    with writing_to(out), staged_folder(out) as place, quietly():
+        boosted.save_pretrained(place)
+        copy_tokenizer(model, place)
     new = sum(p.numel() for p in boosted.parameters() if p.requires_grad)
     total = sum(p.numel() for p in boosted.parameters())
     print(f"written: {out}: {type(boosted).__name__}, {total:,} parameters, {new:,} of them in corrections and gates")

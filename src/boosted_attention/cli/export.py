@@ -21,28 +21,25 @@ def run(folder: Path, out: Path, /, *, checkpoint: str = "best") -> int:
         checkpoint: checkpoint to load: best or last.
     """
     from boosted_attention.cli.loading import load_trained
-    from boosted_attention.files import require_folder
     from boosted_attention.model.language_model import LanguageModel
     from boosted_attention.pretrained.finetune import FinetuneConfig
     from boosted_attention.pretrained.finetuned import FinetunedModel
     from boosted_attention.pretrained.folders import copy_tokenizer, quietly
     from boosted_attention.pretrained.native import to_transformers, tokenizer_to_transformers
-    from boosted_attention.validation import require
+    from boosted_attention.storage.writing import require_empty_folder, staged_folder, writing_to
 
-    empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
-    require(empty, f"out={str(out)!r} is not an empty folder; give another")
-    require_folder(out, ())
+    require_empty_folder(out)
     trained = load_trained(folder, checkpoint)
     if isinstance(trained.model, FinetunedModel):
         model = trained.model.whole()
     else:
         assert isinstance(trained.model, LanguageModel)
         model = to_transformers(trained.model)
-    with quietly():
-        model.save_pretrained(out)
-    if isinstance(trained.config.model, FinetuneConfig):
-        copy_tokenizer(Path(trained.config.model.base), out)
-    else:
-        tokenizer_to_transformers(trained.tokenizer, trained.config.model.max_len).save_pretrained(out)
+    with writing_to(out), staged_folder(out) as place, quietly():
+        model.save_pretrained(place)
+        if isinstance(trained.config.model, FinetuneConfig):
+            copy_tokenizer(Path(trained.config.model.base), place)
+        else:
+            tokenizer_to_transformers(trained.tokenizer, trained.config.model.max_len).save_pretrained(place)
     print(f"written: {out}: {type(model).__name__}, step {trained.step}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from boosted_attention.cli.terminal import for_terminal
 from boosted_attention.validation import require
 
 RENAMED = {"which": "checkpoint", "max_new_tokens": "tokens"}
@@ -65,7 +66,7 @@ def run(
     for i, row in enumerate(trained.model.generate(batch, tokens, **options).tolist()):
         if end is not None and end in row[len(ids) :]:
             row = row[: row.index(end, len(ids))]
-        print(f"--- {i + 1} ---\n{trained.tokenizer.decode(row)}")
+        print(f"--- {i + 1} ---\n{for_terminal(trained.tokenizer.decode(row))}")
     return 0
 
 
@@ -82,8 +83,8 @@ class Printer:
         text = self.tokenizer.decode(self.ids)
         whole = text.rstrip("\ufffd")  # half of a character
         if len(whole) > self.shown:
-            print(whole[self.shown :], end="", flush=True)
+            print(for_terminal(whole[self.shown :]), end="", flush=True)
             self.shown = len(whole)
 
     def end(self) -> None:
-        print(self.tokenizer.decode(self.ids)[self.shown :])
+        print(for_terminal(self.tokenizer.decode(self.ids)[self.shown :]))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from boosted_attention.storage.documents import DamagedError, read_json
 
 if TYPE_CHECKING:
     from boosted_attention.train.folder import TrainedRun
@@ -38,7 +39,7 @@ def kind_of(folder: Path) -> str | None:
 def stored_config(folder: Path) -> dict[str, Any]:
     """Return what config.json holds; nothing where it is missing or damaged."""
     try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = read_json(folder / "config.json")
+    except DamagedError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -8,9 +8,11 @@ enter NAME below. The file may define ``RENAMED``, which says what the command c
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -19,8 +21,10 @@ from typing import Any, NoReturn
 from boosted_attention.cli.complaint import one_line
 from boosted_attention.cli.failure import CommandFailure
 from boosted_attention.cli.program import PROGRAM
+from boosted_attention.cli.terminal import escaped
 from boosted_attention.validation import InputError, nearest
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a device says that takes no more
 COMMANDS = {
     "reproduce": "run the paper's experiments and controls, and say which of its claims hold",
     "experiments": "list the experiments and the time each takes",
@@ -42,33 +46,81 @@ COMMANDS = {
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run one subcommand; exit 0 when all is well, 1 when what it checks fails, 2 for bad input."""
-    args = list(sys.argv[1:] if args is None else args)
+    show_any_text()
+    interrupted = remembered_interrupts()
+    try:
+        code = run_command(list(sys.argv[1:] if args is None else args))
+        sys.stdout.flush()  # a device that is full says so only now
+    except BrokenPipeError:  # whoever read our output has had enough
+        drop_output()
+        sys.exit(128 + 13)
+    except KeyboardInterrupt:
+        stopped()
+    except Exception as error:
+        if interrupted:  # a library that was just being imported made another error of it
+            stopped()
+        if not isinstance(error, OSError) or (error.filename is None and error.errno not in FULL):
+            raise
+        if error.filename is None:
+            drop_output()
+            fail(f"the output cannot be written: {error.strerror}")
+        name = str(error.filename)  # a path that no command has looked at before, such as one that is too long
+        fail(f"{name if len(name) < 200 else name[:200] + '...'}: {error.strerror}")
+    sys.exit(code)
+
+
+def remembered_interrupts() -> list[int]:
+    """Return a list that grows with every interrupt; none where the shell has interrupts ignored."""
+    seen: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    return seen
+
+
+def stopped() -> NoReturn:
+    """End the program as an interrupt ends it."""
+    print(f"{PROGRAM}: stopped", file=sys.stderr)
+    sys.exit(130)
+
+
+def run_command(args: list[str]) -> int:
+    """Run the subcommand that the arguments name, and return its exit code."""
     if not args or args[0] in ("-h", "--help"):
         print(usage())
-        sys.exit(0)
+        return 0
     if args[0] == "--version":
         from boosted_attention import __version__
 
         print(f"{PROGRAM} {__version__}")
-        sys.exit(0)
+        return 0
     name = args[0]
     if name not in COMMANDS:
         fail(f"no command {name!r}{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)})", silent=not speaks())
     command = importlib.import_module(f"boosted_attention.cli.{name}")
     try:
         run = command.prepare(args[1:]) if hasattr(command, "prepare") else command.run
-        code = parse(run, f"{PROGRAM} {name}", args[1:])()
+        return parse(run, f"{PROGRAM} {name}", args[1:])()
     except InputError as error:
         fail(reworded(command, str(error)), silent=not getattr(error, "speaks", speaks()))
     except CommandFailure as failure:
         fail(reworded(command, str(failure)), failure.exit_code, silent=failure.silent)
-    except BrokenPipeError:  # whoever read our output has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + 13)
-    except KeyboardInterrupt:
-        print(f"{PROGRAM}: stopped", file=sys.stderr)
-        sys.exit(130)
-    sys.exit(code)
+
+
+def show_any_text() -> None:
+    """Let a terminal that knows ASCII alone show other characters by their numbers."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def drop_output() -> None:
+    """Forget what cannot be written any more, or Python would complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def reworded(command: ModuleType, message: str) -> str:
@@ -131,5 +183,5 @@ def speaks() -> bool:
 def fail(message: str, code: int = 2, *, silent: bool = False) -> NoReturn:
     """End the program with a message; of processes that torchrun started, one speaks for those that say the same."""
     if not silent:
-        print(f"{PROGRAM}: {message}", file=sys.stderr)
+        print(f"{PROGRAM}: {escaped(message)}", file=sys.stderr)
     sys.exit(code)

@@ -152,10 +152,10 @@ def show(found: Reproduction, names: Sequence[str], out: Path, console: Console)
     from rich.markdown import Markdown
 
     from boosted_attention.cli.commands import claims_command, reproduce_command
-    from boosted_attention.files import write_atomically
     from boosted_attention.lab.judging import ledger
     from boosted_attention.lab.judging.table import render
     from boosted_attention.report.page import NAME, report_page
+    from boosted_attention.storage.writing import write_atomically
 
     for name in names:
         if name in found.tables:

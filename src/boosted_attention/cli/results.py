@@ -20,9 +20,9 @@ def run(folder: Path = Path("results"), /, *, page: Path | None = None, check: t
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from boosted_attention.files import write_atomically
     from boosted_attention.lab.pages import fill, problems
     from boosted_attention.lab.shipped import shipped
+    from boosted_attention.storage.writing import write_atomically
     from boosted_attention.validation import require
 
     require(page is None or not check, "page= writes and check= compares: give one of them")

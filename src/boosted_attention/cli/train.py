@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from boosted_attention.attention.options import LAYER_DEFAULTS, help_lines
 from boosted_attention.cli.failure import CommandFailure
 from boosted_attention.data.tokens import DataConfig
 from boosted_attention.model.config import SET_BY_MODEL, LanguageModelConfig
+from boosted_attention.storage.documents import DamagedError, parsed
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.recipes import RECIPES, find_recipe
 from boosted_attention.train.run_config import RunConfig
@@ -119,8 +119,8 @@ def parse_option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     require(bool(name and equals), f"--attention-options {text!r} must be NAME=VALUE")
     try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
+        return name, parsed(value, text)
+    except DamagedError:  # a word
         return name, value
 
 
@@ -161,6 +161,7 @@ def train_together(config: RunConfig, folder: Path, options: Options, parallel: 
     from rich.console import Console
 
     from boosted_attention.cli.preparing import prepared
+    from boosted_attention.train.budget import require_room
     from boosted_attention.train.display import LiveLine
     from boosted_attention.train.loop import TrainingError
     from boosted_attention.train.probe import LeakageError
@@ -168,6 +169,8 @@ def train_together(config: RunConfig, folder: Path, options: Options, parallel: 
     from boosted_attention.train.trainer import Trainer
 
     live = Console(stderr=True, quiet=not parallel.main)
+    if parallel.world == 1 and options.device == "cpu":
+        require_room(config.model)
     data = parallel.agree(lambda: prepared(config.data, config.model.vocab_size, live))
     config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size))
     parameters = config.model.num_params()

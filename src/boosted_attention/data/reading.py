@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import json
 import lzma
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from boosted_attention.storage.documents import parsed
 from boosted_attention.validation import InputError, require
 
 BLOCK_CHARACTERS = 2**16  # at least, per block; cut after a newline where there is one
 TEXT_SUFFIXES = (".txt", ".md", ".tokens", ".jsonl")
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+MOST_GROWTH = 1000  # times the size of a compressed file; text grows tenfold
+FREE_GROWTH = 2**26  # bytes that any compressed file may grow to
+ZST_PIECE = 2**10  # compressed bytes at a time: 2**25 bytes of text at most
+LONGEST_LINE = 2**27  # characters of a .jsonl document
 
 
 class TextBlock(NamedTuple):
@@ -45,13 +49,36 @@ def read_blocks(path: Path, field: str = "text") -> Iterator[TextBlock]:
     """
     try:
         with path.open("rb") as raw:
-            pieces = decode(decompress(raw, path), path)
+            pieces = decode(Bounded(decompress(raw, path), raw, path), path)
             if is_jsonl(path):
                 yield from json_documents(pieces, path, field, raw)
             else:
                 yield from cut(pieces, raw)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+class Bounded:
+    """A stream that ends in an InputError where a compressed file grows beyond all text.
+
+    Args:
+        stream: what is decompressed.
+        raw: the file behind it.
+        path: its name, for the message.
+    """
+
+    def __init__(self, stream: IO[bytes], raw: IO[bytes], path: Path):
+        self.stream, self.raw, self.path, self.grown = stream, raw, path, 0
+
+    def read(self, n: int) -> bytes:
+        data = self.stream.read(n)
+        self.grown += len(data)
+        if self.stream is not self.raw and self.grown > FREE_GROWTH:
+            require(
+                self.grown <= MOST_GROWTH * self.raw.tell(),
+                f"{self.path} grows to more than {MOST_GROWTH} times its size, which no text does; decompress it first",
+            )
+        return data
 
 
 def decompress(raw: IO[bytes], path: Path) -> IO[bytes]:
@@ -73,14 +100,13 @@ def open_zst(raw: IO[bytes], path: Path) -> Any:
         raise InputError(f"{path}: .zst files need zstandard (pip install 'boosted-attention[data]')") from None
 
     class Reader:
-        """Reads frame after frame; zstandard's own reader takes a file cut short for a whole one."""
+        """Reads frame after frame, in little pieces; zstandard's own reader takes a file cut short for a whole one."""
 
         frame, rest = None, b""
 
         def read(self, n: int) -> bytes:
             while True:
-                data = self.rest or raw.read(n)
-                self.rest = b""
+                data, self.rest = (self.rest or raw.read(ZST_PIECE))[:ZST_PIECE], self.rest[ZST_PIECE:]
                 if not data:
                     if self.frame is not None:
                         raise EOFError("the file ends in the middle")
@@ -91,14 +117,14 @@ def open_zst(raw: IO[bytes], path: Path) -> Any:
                 except zstandard.ZstdError as error:
                     raise EOFError(str(error)) from None
                 if self.frame.eof:
-                    self.rest, self.frame = self.frame.unused_data, None
+                    self.rest, self.frame = self.frame.unused_data + self.rest, None
                 if text:
                     return text
 
     return Reader()
 
 
-def decode(stream: IO[bytes], path: Path) -> Iterator[str]:
+def decode(stream: Bounded, path: Path) -> Iterator[str]:
     """Yield UTF-8 text, piece by piece; a byte that is not UTF-8 is named with its offset."""
     held, offset = b"", 0  # bytes of an unfinished character; where they start
     while True:
@@ -134,13 +160,10 @@ def cut(pieces: Iterator[str], raw: IO[bytes]) -> Iterator[TextBlock]:
 
 
 def json_documents(pieces: Iterator[str], path: Path, field: str, raw: IO[bytes]) -> Iterator[TextBlock]:
-    for number, line in enumerate(lines(pieces), start=1):
+    for number, line in enumerate(lines(pieces, path), start=1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}, line {number}, is not JSON: {error.msg}") from None
+        row = parsed(line, f"{path}, line {number},")
         text = row.get(field) if isinstance(row, dict) else None
         if not isinstance(text, str):
             raise InputError(
@@ -153,11 +176,15 @@ def json_documents(pieces: Iterator[str], path: Path, field: str, raw: IO[bytes]
             yield TextBlock(text[start:end], end >= len(text), raw.tell())
 
 
-def lines(pieces: Iterator[str]) -> Iterator[str]:
+def lines(pieces: Iterator[str], path: Path) -> Iterator[str]:
+    """Yield the lines of a text, each of bounded length."""
     held: list[str] = []
+    length = 0
     for piece in pieces:
         first, *others = piece.split("\n")
         held.append(first)
+        length = len(others[-1]) if others else length + len(first)
+        require(length <= LONGEST_LINE, f"{path} has a line of more than {LONGEST_LINE} characters; divide it")
         if others:
             yield "".join(held)
             yield from others[:-1]

@@ -11,12 +11,15 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from boosted_attention.storage.documents import read_bytes
 from boosted_attention.validation import InputError, require, require_choice
 
 END_OF_TEXT = "<|endoftext|>"
 ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")  # what others call it
 TOKENIZERS = ("bpe", "paper", "bytes")
 TRAINING_TEXT = 2**26  # characters a tokenizer learns from at most, so that memory is bounded
+MOST_TOKENS = 2**22  # of a vocabulary; the largest in use have 2**18
+LARGEST_FILE = 2**28  # bytes of a tokenizer.json
 PAPER_LINES = 100_000  # non-empty lines the paper's tokenizer learns from
 
 
@@ -34,6 +37,10 @@ class Tokenizer:
         self.core.no_truncation()  # a file may bring both, and either would change the text
         self.core.no_padding()
         self.vocab_size = 1 + max(core.get_vocab(with_added_tokens=True).values(), default=0)  # ids may have holes
+        require(
+            self.vocab_size <= MOST_TOKENS,
+            f"the tokenizer has token ids up to {self.vocab_size - 1}; at most {MOST_TOKENS} tokens are possible",
+        )
         ends = (core.token_to_id(name) for name in ENDS)
         self.end_of_text: int | None = next((i for i in ends if i is not None), None)
 
@@ -85,13 +92,15 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path, kind: str = "file") -> Tokenizer:
         require(path.is_file(), f"tokenizer={str(path)!r} is neither a file nor one of {', '.join(TOKENIZERS)}")
+        content = read_bytes(path, LARGEST_FILE)
         try:
-            return cls(tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")), kind)
+            core = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
         except Exception as error:  # the library raises plain Exception
             first = str(error).splitlines()[0]
             raise InputError(
                 f"tokenizer={str(path)!r} is not a tokenizer.json of the tokenizers library: {first}"
             ) from None
+        return cls(core, kind)
 
 
 def require_unicode(text: str) -> None:
@@ -115,6 +124,7 @@ def build_tokenizer(kind: str, vocab_size: int, blocks: Iterable[str]) -> Tokeni
     """
     if kind == "bytes":
         return Tokenizer(byte_tokenizer(), kind)
+    require(vocab_size <= MOST_TOKENS, f"vocab_size={vocab_size} is more than the {MOST_TOKENS} that are possible")
     if kind not in TOKENIZERS:
         if os.sep not in kind and not kind.endswith(".json"):
             require_choice("tokenizer", kind, (*TOKENIZERS, "a path to tokenizer.json"))

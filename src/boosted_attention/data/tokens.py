@@ -3,8 +3,8 @@
     CACHE/data/<corpus>-<key>/   tokenizer.json   train.bin   validation.bin   test.bin   manifest.json
 
 They are built block by block into a folder of their own, which is renamed when it is whole; a second builder waits for
-the first. The key covers names, sizes and times of the source files, so that a changed source is built anew; the
-``fingerprint`` covers the content, and is what runs record.
+the first. The manifest is sealed and says what the other files hold. The key covers names, sizes and times of the
+source files, so that a changed source is built anew; the ``fingerprint`` covers the content, and is what runs record.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 from filelock import FileLock
@@ -29,12 +29,14 @@ from boosted_attention.data.corpora import SPLITS, Corpus, CorpusConfig
 from boosted_attention.data.reading import TextBlock
 from boosted_attention.data.tokenizer import TOKENIZERS, Tokenizer, build_tokenizer
 from boosted_attention.documentation import documented
-from boosted_attention.files import file_sha256
-from boosted_attention.records import from_json, to_json
+from boosted_attention.records import to_json
+from boosted_attention.storage.documents import DamagedError, typed
+from boosted_attention.storage.sealing import SEAL, entry_of, read_sealed, write_sealed
+from boosted_attention.storage.writing import staged_folder
 from boosted_attention.validation import InputError, require
 
 FORMAT = 1
-MANIFEST = "manifest.json"
+MANIFEST, TOKENIZER = "manifest.json", "tokenizer.json"
 GROUP_CHARACTERS = 2**19  # encoded at once, at least
 GROUPS_AHEAD = 2  # encoded at the same time: while ids of one are copied, the other keeps the cores busy
 HASHED_ON_OPENING = 2**30  # bytes; larger files are checked by their size alone
@@ -70,7 +72,7 @@ class SplitSummary:
     bytes: int  # of the text
     characters: int
     documents: int
-    dtype: str  # of the numbers in the token file, as numpy writes it
+    dtype: Literal["<u2", "<u4"]  # of the numbers in the token file, as numpy writes it
     sha256: str  # of the token file
 
 
@@ -94,12 +96,16 @@ class Manifest:
     splits: dict[str, SplitSummary]
 
     def write(self, folder: Path) -> None:
-        (folder / MANIFEST).write_text(json.dumps(to_json(self), indent=1, sort_keys=True) + "\n")
+        write_sealed(folder / MANIFEST, to_json(self))
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read the manifest of a folder; ValueError if it is not whole."""
-        return from_json(cls, json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+        """Read the manifest of a folder; DamagedError if it is not what was written."""
+        document = read_sealed(folder / MANIFEST)
+        manifest = typed(cls, {key: value for key, value in document.items() if key != SEAL}, folder / MANIFEST)
+        if manifest.format != FORMAT or set(manifest.splits) != set(SPLITS):
+            raise DamagedError(f"{folder / MANIFEST} is of another format, or lacks a split")
+        return manifest
 
 
 @documented
@@ -142,15 +148,17 @@ def prepare(
     key = cache_key(corpus, config.tokenizer, vocab_size)
     slug = re.sub(r"[^\w.-]+", "-", config.corpus.removeprefix("text:")).strip("-.")[-40:] or "text"
     folder = cache / "data" / f"{slug}-{key}"
+    with suppress(DamagedError):  # it is not there yet, or will be built again
+        return load(folder, config)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             for left in folder.parent.glob(f".{folder.name}.*"):  # by a builder that died
                 shutil.rmtree(left, ignore_errors=True)
-            made = None
-            if whats_wrong(folder) is not None:
-                made = build(corpus, config.tokenizer, vocab_size, folder, report)
-        return load(folder, config, made)
+            with suppress(DamagedError):  # another process may have built it meanwhile
+                return load(folder, config)
+            build(corpus, config.tokenizer, vocab_size, folder, report)
+        return load(folder, config)
     except OSError as error:
         free = shutil.disk_usage(existing(folder)).free
         raise InputError(
@@ -172,17 +180,12 @@ def cache_key(corpus: Corpus, kind: str, vocab_size: int) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
-def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Report) -> Tokenizer:
-    """Write everything beside its place, then move it there; return the tokenizer."""
-    if folder.exists():
-        shutil.rmtree(folder)  # damaged
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
+def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Report) -> None:
+    """Write everything beside its place, then move it there, in place of what is damaged."""
+    with staged_folder(folder, replace=True) as place:
         tokenizer = build_tokenizer(kind, vocab_size, training_text(corpus, report))
-        sha256 = tokenizer.save(temporary / "tokenizer.json")
-        splits = write_splits(corpus, tokenizer, temporary, report)
+        sha256 = tokenizer.save(place / TOKENIZER)
+        splits = write_splits(corpus, tokenizer, place, report)
         manifest = Manifest(
             format=FORMAT,
             corpus=corpus.name.partition(":")[0],
@@ -190,11 +193,7 @@ def build(corpus: Corpus, kind: str, vocab_size: int, folder: Path, report: Repo
             tokenizer=TokenizerSummary(kind=tokenizer.kind, sha256=sha256, vocab_size=tokenizer.vocab_size),
             splits=splits,
         )
-        manifest.write(temporary)
-        temporary.rename(folder)
-        return tokenizer
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        manifest.write(place)
 
 
 def training_text(corpus: Corpus, report: Report) -> Iterator[str]:
@@ -237,7 +236,7 @@ class SplitFile:
             bytes=self.bytes,
             characters=self.characters,
             documents=self.documents,
-            dtype=self.dtype.str,
+            dtype=cast(Literal["<u2", "<u4"], self.dtype.str),
             sha256=self.digest.hexdigest(),
         )
 
@@ -298,32 +297,19 @@ def grouped(blocks: Iterator[SplitBlock]) -> Iterator[list[SplitBlock]]:
         yield group
 
 
-def whats_wrong(folder: Path) -> str | None:
-    """Say why a folder of token files cannot be used; None if it can."""
-    try:
-        manifest = Manifest.read(folder)
-        for split, about in manifest.splits.items():
-            path = folder / f"{split}.bin"
-            if path.stat().st_size != about.tokens * np.dtype(about.dtype).itemsize:
-                return f"{path} has another size than its manifest says"
-            if path.stat().st_size <= HASHED_ON_OPENING and file_sha256(path) != about.sha256:
-                return f"{path} is damaged"
-        if Tokenizer.load(folder / "tokenizer.json").sha256 != manifest.tokenizer.sha256:
-            return f"{folder / 'tokenizer.json'} is damaged"
-    except (OSError, ValueError):
-        return f"{folder} is not whole"
-    return None
+def load(folder: Path, config: DataConfig) -> TokenData:
+    """Open the token files of a folder.
 
+    Args:
+        folder: what ``build`` wrote.
+        config: how many of the tokens are used.
 
-def load(folder: Path, config: DataConfig, tokenizer: Tokenizer | None) -> TokenData:
-    """Open the token files; a tokenizer that is at hand is not read again."""
+    Raises:
+        DamagedError: a file is missing or not what was written.
+    """
     manifest = Manifest.read(folder)
-    tokenizer = tokenizer or Tokenizer.load(folder / "tokenizer.json", manifest.tokenizer.kind)
-    splits = {}
-    for split, about in manifest.splits.items():
-        path = folder / f"{split}.bin"
-        empty = about.tokens == 0  # nothing can be mapped
-        splits[split] = np.zeros(0, about.dtype) if empty else np.memmap(path, dtype=about.dtype, mode="r")
+    tokenizer = read_tokenizer(folder, manifest.tokenizer)
+    splits = {split: map_tokens(folder / f"{split}.bin", about) for split, about in manifest.splits.items()}
     if config.train_tokens is not None:
         wanted, have = config.train_tokens, len(splits["train"])
         require(wanted <= have, f"train_tokens={wanted}: the training split of {config.corpus} has {have} tokens")
@@ -331,3 +317,29 @@ def load(folder: Path, config: DataConfig, tokenizer: Tokenizer | None) -> Token
     for split in ("validation", "test"):
         splits[split] = splits[split][: config.held_out_tokens]
     return TokenData(folder=folder, manifest=manifest, tokenizer=tokenizer, splits=splits)
+
+
+def read_tokenizer(folder: Path, about: TokenizerSummary) -> Tokenizer:
+    """Load the tokenizer of token files, which must be the one that the manifest names."""
+    path = folder / TOKENIZER
+    try:
+        found = entry_of(path)
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read: {error.strerror or error}") from None
+    if found.sha256 != about.sha256:
+        raise DamagedError(f"{path} is damaged")
+    return Tokenizer.load(path, about.kind)
+
+
+def map_tokens(path: Path, about: SplitSummary) -> np.ndarray:
+    """Map the token ids (N,) of a split into memory, after a look at whether they are what was written."""
+    try:
+        size = path.stat().st_size
+        if size != about.tokens * np.dtype(about.dtype).itemsize:
+            raise DamagedError(f"{path} has another size than its manifest says")
+        if size <= HASHED_ON_OPENING and entry_of(path).sha256 != about.sha256:
+            raise DamagedError(f"{path} is damaged")
+        empty = about.tokens == 0  # nothing can be mapped
+        return np.zeros(0, about.dtype) if empty else np.memmap(path, dtype=about.dtype, mode="r")
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read: {error.strerror or error}") from None

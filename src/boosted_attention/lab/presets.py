@@ -9,9 +9,10 @@ from typing import Any
 from boosted_attention.records import from_json
 from boosted_attention.train.recipes import LanguageModelRun, find_recipe
 from boosted_attention.train.run_config import RunConfig
-from boosted_attention.validation import is_count, require, require_choice
+from boosted_attention.validation import is_count, require, require_choice, require_count
 
 PAIR = ("boosted", "param-fair")  # the boosted model, and the standard one with as many parameters
+MOST_SEEDS = 10_000
 PAPERS_SEEDS = (42, 123)  # of its language models
 PAPERS_RECIPE = "paper-small"  # the paper's own
 PAPERS_STEPS = 150  # of the retrieval task
@@ -180,7 +181,7 @@ class Preset:
         """The preset with another number of seeds; language models get the preset's own first, then count on."""
         if seeds is None:
             return self
-        require(is_count(seeds), f"seeds={seeds} must be at least 1")
+        require_count("seeds", seeds, MOST_SEEDS)
         more = (*self.text.seeds, *(s for s in range(1000, 1000 + seeds)))[:seeds]
         return replace(
             self,

@@ -4,14 +4,13 @@ OUT/trials/        one directory per trial
 OUT/results.json   every trial's configuration and result, the same bytes for the same work
 OUT/timings.json   what each trial took, and where it was made
 OUT/tables.md      the tables beside the paper's
-OUT/claims.json    the ledger
+OUT/claims.json    the ledger, sealed, with size and sha256 of results.json and tables.md
 OUT/figures/       PNG and SVG
 OUT/report.html    all of it as a page
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from rich.console import Console
 
 from boosted_attention.data.batches import Batches
 from boosted_attention.data.tokens import TokenData, prepare
-from boosted_attention.files import require_folder, write_atomically, write_json
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.experiments import EXPERIMENTS, LANGUAGE, experiment
 from boosted_attention.lab.experiments.language._decisions import settled
@@ -33,7 +31,10 @@ from boosted_attention.lab.trials.runner import Executor, execute
 from boosted_attention.lab.trials.store import FOLDER, Outcome, require_layout, require_one_torch, stored
 from boosted_attention.lab.trials.trial import Settings, Trial
 from boosted_attention.records import to_json
-from boosted_attention.train.folder import exclusive
+from boosted_attention.storage.documents import DamagedError
+from boosted_attention.storage.locks import exclusive
+from boosted_attention.storage.sealing import listing, read_sealed, write_sealed
+from boosted_attention.storage.writing import require_folder, write_atomically, write_json, writing_to
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.validation import InputError, require, shortened
 
@@ -137,8 +138,9 @@ def reproduce(
         found = reread(preset, out)
         found.outcome.failures, found.outcome.remarks = outcome.failures, outcome.remarks
         found.incomplete = [n for n in names if not is_complete(experiment(n).trials, found.preset, found.outcome)]
-        write(found, found.preset, out)
-        publish(found)
+        with writing_to(out):
+            write(found, found.preset, out)
+            publish(found)
     return found
 
 
@@ -229,7 +231,8 @@ def write(found: Reproduction, preset: Preset, out: Path) -> None:
     text += [render(table) for table in found.tables.values()]
     write_atomically(out / "tables.md", "\n".join(text))
     about_it = {"preset": to_json(preset), "experiments": list(found.tables)}
-    write_json(out / "claims.json", {**about_it, **as_rows(found.ledger)})
+    sealed = listing(out, ("results.json", "tables.md"))
+    write_sealed(out / "claims.json", {**about_it, **as_rows(found.ledger)}, sealed)
 
 
 def stored_preset(out: Path) -> Preset:
@@ -239,6 +242,8 @@ def stored_preset(out: Path) -> Preset:
     if not path.exists():
         return PRESETS["quick"]
     try:
-        return Preset.from_dict(json.loads(path.read_text(encoding="utf-8"))["preset"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Preset.from_dict(read_sealed(path)["preset"])
+    except DamagedError as problem:
+        raise InputError(f"{problem}; reproduce into the same folder writes it again") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path} is damaged; reproduce into the same folder writes it again") from None

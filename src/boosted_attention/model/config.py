@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from boosted_attention.attention.catalog import check_layer, find_entry
 from boosted_attention.documentation import documented
-from boosted_attention.validation import InputError, divisors, is_count, is_number, nearest, require, require_choice
+from boosted_attention.validation import (
+    InputError,
+    divisors,
+    is_number,
+    nearest,
+    require,
+    require_choice,
+    require_count,
+)
 
 if TYPE_CHECKING:
     from boosted_attention.attention.learner import Learner
@@ -26,6 +34,17 @@ POSITIONS = ("learned", "rotary")
 INITS = ("normal", "scaled", "zero")
 HALTING = ("none", "act", "ponder")
 FEEDS = ("stream", "cross", "attention")
+# Sizes beyond which nothing is built, so that a number with a digit too many is known at once.
+MOST = {
+    "vocab_size": 2**22,
+    "d_model": 2**17,
+    "n_layers": 2**10,
+    "n_heads": 2**12,
+    "n_kv_heads": 2**12,
+    "max_len": 2**24,
+    "n_repeats": 2**10,
+}
+MOST_HIDDEN = 2**22  # of the feed-forward network
 CHOICES = {
     "norm": NORMS,
     "norm_kind": NORM_KINDS,
@@ -108,18 +127,19 @@ class LanguageModelConfig:
     sqrt(2 n_layers)) or zero (projections into the stream start at zero)."""
 
     def __post_init__(self) -> None:
-        for option in ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "max_len", "n_repeats"):
-            value = getattr(self, option)
-            optional = option == "n_kv_heads" and value is None
-            require(optional or is_count(value), f"{option}={value!r} must be an integer of at least 1")
+        for option, most in MOST.items():
+            if option != "n_kv_heads" or self.n_kv_heads is not None:
+                require_count(option, getattr(self, option), most)
         for option, allowed in CHOICES.items():
             require_choice(option, getattr(self, option), allowed)
         find_entry(self.attention)
         d, h = self.d_model, self.n_heads
-        require(d % h == 0, f"n_heads={h} does not divide d_model={d}; allowed: {', '.join(map(str, divisors(d)))}")
+        if d % h:
+            raise InputError(f"n_heads={h} does not divide d_model={d}; allowed: {divisors(d)}")
         require(
-            is_number(self.ffn_multiple) and round(self.ffn_multiple * d) >= 1,
-            f"ffn_multiple={self.ffn_multiple!r} must be a positive number",
+            is_number(self.ffn_multiple) and 1 <= round(self.ffn_multiple * d) <= MOST_HIDDEN,
+            f"ffn_multiple={self.ffn_multiple!r} must be a positive number that makes at most {MOST_HIDDEN:,} hidden "
+            "units",
         )
         require(is_number(self.dropout) and 0.0 <= self.dropout < 1.0, f"dropout={self.dropout!r} must lie in [0, 1)")
         self._check_feed()

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from boosted_attention.attention.cache import KVCache
 from boosted_attention.model.tokens import require_tokens
-from boosted_attention.validation import is_count, is_number, require
+from boosted_attention.validation import is_count, is_number, is_seed, require
 
 ONE_STREAM = 2  # rows up to which a linear map waits for its weight alone
 FEW_INPUTS = 256  # of a linear map that more rows too read faster by columns
@@ -57,6 +57,9 @@ class CachedModel(Protocol):
         ...
 
 
+COLDEST = 1e-44  # temperature; less is zero in float32
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """The choice of the next token; ``LanguageModel.generate`` documents the options."""
@@ -68,15 +71,15 @@ class Sampling:
 
     def __post_init__(self) -> None:
         require(
-            is_number(self.temperature) and self.temperature >= 0,
-            f"temperature={self.temperature!r} must be 0 (the likeliest token) or more",
+            is_number(self.temperature) and (self.temperature == 0 or self.temperature >= COLDEST),
+            f"temperature={self.temperature!r} must be 0 (the likeliest token), or at least {COLDEST}",
         )
         require(self.top_k is None or is_count(self.top_k), f"top_k={self.top_k!r} must be an integer of at least 1")
         require(
             self.top_p is None or (is_number(self.top_p) and 0 < self.top_p <= 1),
             f"top_p={self.top_p!r} must lie in (0, 1]",
         )
-        require(self.seed is None or 0 <= self.seed < 2**63, f"seed={self.seed!r} must lie in [0, 2**63)")
+        require(self.seed is None or is_seed(self.seed), f"seed={self.seed!r} must lie in [0, 2**63)")
 
     def generator(self, device: torch.device) -> torch.Generator | None:
         """Return a generator with the seed, or None for torch's own."""

@@ -6,7 +6,6 @@ the time rests on a number the reader gives, the FLOP/s that a device sustains.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +18,7 @@ from boosted_attention.documentation import documented
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.loss import bytes_of_chunk
 from boosted_attention.planning.matching import matched
+from boosted_attention.storage.documents import read_json
 from boosted_attention.train.memory import TrainingMemory, estimate_memory
 from boosted_attention.train.optim import gathered_parameters
 from boosted_attention.train.recipes import RECIPES, LanguageModelRun
@@ -186,10 +186,10 @@ def recipe_or_config(name: str) -> LanguageModelRun:
     if not path.is_file():
         require_choice("recipe_or_config", name, RECIPES)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         ours = values["model"].get("kind") is None
         config = RunConfig.from_dict(values) if ours else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise InputError(f"{path} is not the config.json of a run") from None
     if config is None or not isinstance(config.model, LanguageModelConfig):
         raise InputError(f"{path}: plan is for models that are trained from nothing")

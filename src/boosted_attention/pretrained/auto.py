@@ -23,7 +23,6 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING, model_ty
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from boosted_attention.autoload import PREFIX
-from boosted_attention.files import write_atomically
 from boosted_attention.pretrained.named import (
     active_corrections,
     disable_corrections,
@@ -33,6 +32,7 @@ from boosted_attention.pretrained.named import (
     set_corrections,
 )
 from boosted_attention.pretrained.stages import Stage, freeze, install, newest
+from boosted_attention.storage.writing import write_atomically
 from boosted_attention.validation import InputError
 
 CODE = "modeling_boosted"

@@ -2,14 +2,14 @@
 
     FOLDER/   correction.safetensors   correction.json
 
-The JSON names the base model and holds hashes of its weights: a correction of one model is noise in another. There is
-one hash for each precision that the weights may be rounded to, so that the same base is known in any of them.
+The JSON is sealed, with size and sha256 of the weights. It names the base model and holds hashes of its weights: a
+correction of one model is noise in another. There is one hash for each precision that the weights may be rounded to, so
+that the same base is known in any of them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from boosted_attention.files import write_json
 from boosted_attention.pretrained.auto import become_boosted
 from boosted_attention.pretrained.conversion import has_adapters
 from boosted_attention.pretrained.guard import guarded
@@ -28,6 +27,9 @@ from boosted_attention.pretrained.layer import corrected_layers
 from boosted_attention.pretrained.named import names_of, require_names, rounds_of, stages_of
 from boosted_attention.pretrained.places import attention_modules, find_attention
 from boosted_attention.pretrained.stages import Stage, freeze, install
+from boosted_attention.storage.sealing import files_of, listing, read_sealed, verify, write_sealed
+from boosted_attention.storage.weights import require_finite
+from boosted_attention.storage.writing import staged_files
 from boosted_attention.validation import InputError, require, shortened
 
 WEIGHTS, SETTINGS = "correction.safetensors", "correction.json"
@@ -105,9 +107,7 @@ def save_correction(model: PreTrainedModel, folder: str | Path, name: str | None
         "save_pretrained saves all of it",
     )
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     held = {name: p.detach().cpu().contiguous() for name, p in correction_tensors(model, names).items()}
-    save_file(held, folder / WEIGHTS, metadata={"format": "pt"})
     settings = {
         "boosting": [stage.to_dict() for stage in stages_of(model) if stage.name in names],
         "base": {
@@ -118,7 +118,9 @@ def save_correction(model: PreTrainedModel, folder: str | Path, name: str | None
         },
         "parameters": sum(p.numel() for p in held.values()),
     }
-    write_json(folder / SETTINGS, settings)
+    with staged_files(folder) as place:
+        save_file(held, place / WEIGHTS, metadata={"format": "pt"})
+        write_sealed(place / SETTINGS, settings, listing(place, [WEIGHTS]))
     return folder
 
 
@@ -156,11 +158,12 @@ def read_settings(folder: Path, n_layers: int) -> tuple[list[Stage], dict[str, A
     """Return the stages of a saved correction, and what is known of its base: name, dtype and hashes."""
     path = folder / SETTINGS
     require(path.is_file(), f"{folder} holds no correction: it has no {SETTINGS}")
+    settings = read_sealed(path)
+    verify(folder, files_of(settings, path), [WEIGHTS])
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
         base = {**settings["base"], "name": str(settings["base"]["name"]), "sha256": str(settings["base"]["sha256"])}
         stages = [Stage.from_dict(stage) for stage in settings["boosting"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path} is damaged") from None
     whole = bool(stages) and all(stage.is_sound(n_layers) for stage in stages)
     require(whole, f"{path} is damaged, or corrects a model with other layers than these {n_layers}")
@@ -168,10 +171,12 @@ def read_settings(folder: Path, n_layers: int) -> tuple[list[Stage], dict[str, A
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of a saved correction, which must be finite."""
     path = folder / WEIGHTS
-    require(path.is_file(), f"{folder} is not whole: it has no {WEIGHTS}")
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            held = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is damaged: {error}") from None
+    require_finite(held, str(path))
+    return held

@@ -14,7 +14,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from boosted_attention.files import file_sha256
+from boosted_attention.storage.documents import DamagedError, read_json
+from boosted_attention.storage.sealing import entry_of
+from boosted_attention.storage.weights import require_finite
 from boosted_attention.validation import InputError, require, shortened
 
 
@@ -26,6 +28,22 @@ def require_model_folder(folder: Path) -> None:
         pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
         what = f"only {pickles[0].name}, a pickle, which is never loaded" if pickles else "no weights"
         raise InputError(f"{folder} has {what}; it needs *.safetensors")
+    require_index(folder)
+
+
+def require_index(folder: Path) -> None:
+    """Raise InputError unless a folder's index, if it has one, names safetensors files of the folder itself."""
+    path = folder / "model.safetensors.index.json"
+    if not path.exists():
+        return
+    index = read_json(path)
+    files = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(files, dict):
+        raise DamagedError(f"{path} is damaged: it has no weight_map")
+    for name in {str(name) for name in files.values()}:
+        own = Path(name).name == name and name.endswith(".safetensors")
+        require(own, f"{path} names {name!r}, which is no *.safetensors file of the folder and is never loaded")
+        require((folder / name).is_file(), f"{folder} is not whole: it has no {name}")
 
 
 def weights_hash(folder: Path) -> str:
@@ -41,12 +59,13 @@ def weights_hash(folder: Path) -> str:
 @lru_cache(maxsize=64)
 def known_sha256(path: Path, size: int, modified: int) -> str:
     """Return the sha256 of a file, which is read once unless it changes."""
-    return file_sha256(path)
+    return entry_of(path).sha256
 
 
 def read_config(folder: Path) -> Any:
     """Return the configuration of the model in a folder."""
     require_model_folder(folder)
+    read_json(folder / "config.json")  # under a bound, which transformers has not
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # whatever a configuration's own checks raise
@@ -71,6 +90,7 @@ def load_model(folder: str | Path, dtype: torch.dtype | str = "auto") -> PreTrai
         raise InputError(f"{folder} cannot be loaded as a causal language model: {first_line(error)}") from None
     missing = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})
     require(not missing, f"{folder} does not hold the weights of its config.json: {shortened(missing)}")
+    require_finite(dict(model.named_parameters()), str(folder))
     return model
 
 

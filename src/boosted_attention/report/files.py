@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from boosted_attention.chart import Figure, Panel, names
+from boosted_attention.storage.writing import staged_files
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
@@ -27,23 +28,23 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
 
     mpl.rcParams.update({"svg.hashsalt": "boosted-attention", "figure.constrained_layout.use": True, "font.size": 10})
     mpl.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3})
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for figure in figures:
-        columns = min(3, len(figure.panels))
-        rows = -(-len(figure.panels) // columns)
-        drawn, axes = plt.subplots(rows, columns, figsize=(5.5 * columns, 3.8 * rows), squeeze=False)
-        for axis in axes.flat[len(figure.panels) :]:
-            axis.set_visible(False)
-        colours = {name: f"C{i % 10}" for i, name in enumerate(names(figure))}
-        for panel, axis in zip(figure.panels, axes.flat, strict=False):
-            draw(panel, axis, colours)
-        drawn.suptitle(plain(figure.title))
-        for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-            path = folder / f"{figure.name}.{suffix}"
-            drawn.savefig(path, dpi=150, metadata=metadata)
-            written.append(path)
-        plt.close(drawn)
+    with staged_files(folder) as place:
+        for figure in figures:
+            columns = min(3, len(figure.panels))
+            rows = -(-len(figure.panels) // columns)
+            drawn, axes = plt.subplots(rows, columns, figsize=(5.5 * columns, 3.8 * rows), squeeze=False)
+            for axis in axes.flat[len(figure.panels) :]:
+                axis.set_visible(False)
+            colours = {name: f"C{i % 10}" for i, name in enumerate(names(figure))}
+            for panel, axis in zip(figure.panels, axes.flat, strict=False):
+                draw(panel, axis, colours)
+            drawn.suptitle(plain(figure.title))
+            for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+                name = f"{figure.name}.{suffix}"
+                drawn.savefig(place / name, dpi=150, metadata=metadata)
+                written.append(folder / name)
+            plt.close(drawn)
     return written
 
 

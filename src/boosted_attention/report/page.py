@@ -23,7 +23,6 @@ from boosted_attention.analysis.gates import FEWEST_OCCURRENCES, TokenGate
 from boosted_attention.analysis.specialisation import KEY_KINDS
 from boosted_attention.analysis.survey import by_layer
 from boosted_attention.chart import Figure, names
-from boosted_attention.files import require_folder, write_atomically
 from boosted_attention.lab.experiments import EXPERIMENTS
 from boosted_attention.lab.experiments.language.analysis import PAPER, analyses
 from boosted_attention.lab.figures import all_figures
@@ -39,7 +38,8 @@ from boosted_attention.lab.work.language import analysis_of
 from boosted_attention.records import to_json
 from boosted_attention.report.inside import inside_figures, maps, visible
 from boosted_attention.report.svg import draw_figure
-from boosted_attention.train.folder import exclusive
+from boosted_attention.storage.locks import exclusive
+from boosted_attention.storage.writing import require_folder, write_atomically, writing_to
 from boosted_attention.validation import require
 
 NAME = "report.html"
@@ -77,7 +77,7 @@ def write_report(out: Path, command: Command) -> Path:
     require((out / FOLDER).is_dir(), nothing)
     require_folder(out, [NAME], option="out")
     path = out / NAME
-    with exclusive(out):
+    with exclusive(out), writing_to(out):
         preset = stored_preset(out)
         found = reread(preset, out)
         require(not found.outcome.remarks, "; ".join(found.outcome.remarks[:1]))

@@ -6,17 +6,17 @@
 What is larger than SHARD_BYTES is divided, as transformers divides it: model-00001-of-00003.safetensors and so on, with
 model.safetensors.index.json to say which tensor is where. Tensors of a model that is spread over processes are put
 together one at a time; the process that writes holds those of one file. The files do not show how it was spread.
-``state.json`` holds the sha256 of the other files and of itself. A checkpoint is written beside its place, flushed to
-the disk, renamed and read back.
+``state.json`` is sealed and lists the other files; what it does not list is not read. A checkpoint is written beside
+its place, flushed to the disk, renamed and read back.
 
 The two newest step checkpoints stay, so that one damaged file never costs the run, and with them every best checkpoint
-that one of them names. Entries with other names than the two above are neither read nor removed.
+that one of them names. Neither read nor removed are entries with other names than the two above, nor whole checkpoints
+of another step than their name says, such as copies.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import re
@@ -30,12 +30,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from boosted_attention.files import file_sha256
+from boosted_attention.storage.documents import DamagedError
+from boosted_attention.storage.locks import changing
+from boosted_attention.storage.sealing import FileEntry, Listing, entry_of, files_of, read_sealed, sealed, verify
+from boosted_attention.storage.writing import flush
 from boosted_attention.validation import InputError
 
 KEPT = 2  # step checkpoints
 SHARD_BYTES = 2 * 2**30  # of a file
 PLACE = re.compile(r"(step|best)-(\d{8})")
+STATE = "state.json"
 UNFINISHED = re.compile(r"\.(step|best)-\d{8}\.\d+")
 
 TensorGroups = Mapping[str, Mapping[str, Tensor]]  # "model" and "optimizer", each with tensors by name
@@ -47,6 +51,7 @@ class Checkpoint:
 
     folder: Path
     state: dict[str, Any]
+    files: Listing
 
     @property
     def step(self) -> int:
@@ -56,15 +61,12 @@ class Checkpoint:
     def best_step(self) -> int | None:
         """Step of the run's best checkpoint when this one was written; None before the first evaluation."""
         best = self.state.get("best")
-        return None if best is None else best["step"]
+        return None if best is None else best.get("step")
 
     def tensors(self, name: str) -> CheckpointTensors:
         """Open the tensors of the model ("model") or the optimizer ("optimizer")."""
-        index = self.folder / f"{name}.safetensors.index.json"
-        if not index.exists():
-            return CheckpointTensors([self.folder / f"{name}.safetensors"])
-        files = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        return CheckpointTensors([self.folder / file for file in sorted(files)])
+        part = re.compile(rf"{name}(-\d{{5}}-of-\d{{5}})?\.safetensors")
+        return CheckpointTensors([self.folder / file for file in sorted(self.files) if part.fullmatch(file)])
 
 
 class CheckpointTensors(Mapping[str, Tensor]):
@@ -105,38 +107,42 @@ def steps_of(parent: Path, kind: str) -> list[int]:
     return sorted(int(match[2]) for match, path in found if match and match[1] == kind and path.is_dir())
 
 
-def damage(folder: Path) -> str | None:
-    """Say which file of a checkpoint is missing or damaged; None if it is whole."""
-    path = folder / "state.json"
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-        if state["sha256"] != seal(state):
-            return f"{path} is damaged"
-        files = state["files"]
-    except FileNotFoundError:
-        return f"{path} is missing"
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"{path} is damaged"
-    for name, sha256 in files.items():
-        if not (folder / name).is_file():
-            return f"{folder / name} is missing"
-        if file_sha256(folder / name) != sha256:
-            return f"{folder / name} is damaged"
-    return None
+def read_state(folder: Path) -> dict[str, Any]:
+    """Return what the state.json of a checkpoint holds; DamagedError if it is missing or damaged."""
+    path = folder / STATE
+    state = read_sealed(path)
+    if not isinstance(state.get("step"), int) or not isinstance(state.get("best"), dict | None):
+        raise DamagedError(f"{path} is damaged: it has no step, or no best evaluation")
+    return state
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """Open a checkpoint; DamagedError says which of its files is missing or damaged."""
+    state = read_state(folder)
+    if is_foreign(folder, state):
+        raise DamagedError(f"{folder} holds a checkpoint of step {state['step']}; its name must say so")
+    files = files_of(state, folder / STATE)
+    verify(folder, files)
+    return Checkpoint(folder, state, files)
+
+
+def is_foreign(folder: Path, state: Mapping[str, Any]) -> bool:
+    """Say whether a checkpoint is of another step or kind than its folder's name says, as a copy is."""
+    return place(folder.parent, state.get("kind", folder.name.partition("-")[0]), state["step"]) != folder
 
 
 def opened(folder: Path) -> tuple[Checkpoint | None, str | None]:
     """Open a checkpoint, or say what is wrong with it."""
-    problem = damage(folder)
-    if problem is not None:
-        return None, problem
-    return Checkpoint(folder, json.loads((folder / "state.json").read_text(encoding="utf-8"))), None
+    try:
+        return open_checkpoint(folder), None
+    except DamagedError as problem:
+        return None, str(problem)
 
 
 def latest(parent: Path, kind: str) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest whole checkpoint of a kind, and what is wrong with newer ones."""
     problems = []
-    for step in reversed(steps_of(parent, kind)):
+    for step in reversed(own_steps(parent, kind)):
         found, problem = opened(place(parent, kind, step))
         if found is not None:
             return found, problems
@@ -179,27 +185,28 @@ def save(
         if failure is not None:
             raise failure
         files |= write_indices(temporary, tensors)
-        (temporary / "state.json").write_text(sealed({**state, "step": step, "files": files}), encoding="utf-8")
+        whole_state = sealed({**state, "kind": kind, "step": step}, files)
+        (temporary / STATE).write_text(json.dumps(whole_state, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         publish(temporary, final)
     except (OSError, SafetensorError) as error:
         needed = sum(size(t) for group in tensors.values() for t in group.values())
         message = full_disk(error, final, needed, kind)
         shutil.rmtree(temporary, ignore_errors=True)
         raise InputError(message) from None
-    problem = damage(final)
+    _, problem = opened(final)
     if problem is not None:
-        raise InputError(f"{problem} right after it was written; the checkpoint before it is kept")
+        raise InputError(f"{problem}, right after it was written; the checkpoint before it is kept")
     remove_older(parent, step)
 
 
 def write_tensors(
     folder: Path, tensors: TensorGroups, whole: Callable[[Tensor], Tensor], write: bool
-) -> tuple[dict[str, str], Exception | None]:
-    """Write the tensors file by file; return the sha256 of each file, and what went wrong if something did.
+) -> tuple[Listing, Exception | None]:
+    """Write the tensors file by file; return size and sha256 of each file, and what went wrong if something did.
 
     A process that does not write, or whose writing has failed, still goes through all tensors: the others wait for it.
     """
-    files: dict[str, str] = {}
+    files: Listing = {}
     failure: Exception | None = None
     for name, group in tensors.items():
         for file, keys in shards(name, group).items():
@@ -215,15 +222,15 @@ def write_tensors(
                     shutil.rmtree(folder, ignore_errors=True)
                     folder.mkdir(parents=True)
                 save_file(held, folder / file)
-                files[file] = flushed_sha256(folder / file)
+                files[file] = flushed(folder / file)
             except (OSError, SafetensorError) as error:
                 failure = error
     return files, failure
 
 
-def write_indices(folder: Path, tensors: TensorGroups) -> dict[str, str]:
-    """Write the index of every group that is divided over several files; return the sha256 of each index."""
-    files = {}
+def write_indices(folder: Path, tensors: TensorGroups) -> Listing:
+    """Write the index of every group that is divided over several files; return size and sha256 of each index."""
+    files: Listing = {}
     for name, group in tensors.items():
         parts = shards(name, group)
         if len(parts) > 1:
@@ -231,49 +238,64 @@ def write_indices(folder: Path, tensors: TensorGroups) -> dict[str, str]:
             about = {"metadata": {"total_size": sum(map(size, group.values()))}, "weight_map": where}
             path = folder / f"{name}.safetensors.index.json"
             path.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-            files[path.name] = flushed_sha256(path)
+            files[path.name] = flushed(path)
     return files
 
 
 def publish(temporary: Path, final: Path) -> None:
     """Move a finished checkpoint to its place, in an order that survives a power cut."""
-    flush(temporary / "state.json")
+    flush(temporary / STATE)
     flush(temporary)
-    if final.exists():
-        shutil.rmtree(final)  # of an earlier attempt at this step
-    temporary.rename(final)
+    with changing(final.parents[1]):
+        if final.exists():
+            shutil.rmtree(final)  # of an earlier attempt at this step
+        temporary.rename(final)
     flush(final.parent)
 
 
 def remove_older(parent: Path, step: int) -> None:
     """Keep the newest step checkpoints up to ``step``, the newest best one, and those that a kept one names."""
-    steps, bests = ([n for n in steps_of(parent, kind) if n <= step] for kind in ("step", "best"))
+    steps, bests = ([n for n in own_steps(parent, kind) if n <= step] for kind in ("step", "best"))
     named = {best_named_by(place(parent, "step", n)) for n in steps[-KEPT:]} | set(bests[-1:])
-    for n in steps[:-KEPT]:
-        shutil.rmtree(place(parent, "step", n))
-    for n in bests:
-        if n not in named:
-            shutil.rmtree(place(parent, "best", n))
+    superseded = [place(parent, "step", n) for n in steps[:-KEPT]]
+    superseded += [place(parent, "best", n) for n in bests if n not in named]
+    remove(parent, superseded)
+
+
+def remove(parent: Path, folders: Sequence[Path]) -> None:
+    """Remove checkpoints while nobody reads."""
+    if folders:
+        with changing(parent.parent):
+            for folder in folders:
+                shutil.rmtree(folder)
+
+
+def own_steps(parent: Path, kind: str) -> list[int]:
+    """Return the steps of a kind's checkpoints, without those that only have the name of one, such as copies."""
+    return [n for n in steps_of(parent, kind) if not is_copy(place(parent, kind, n))]
+
+
+def is_copy(folder: Path) -> bool:
+    """Say whether a folder holds the state of another checkpoint than its name says; a damaged one does not."""
+    try:
+        return is_foreign(folder, read_state(folder))
+    except DamagedError:
+        return False
 
 
 def best_named_by(folder: Path) -> int | None:
     """Return the step of the best checkpoint that a step checkpoint names; None if it cannot be read."""
     try:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        return Checkpoint(folder, state).best_step
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Checkpoint(folder, read_state(folder), {}).best_step
+    except DamagedError:
         return None
 
 
 def clear(parent: Path, step: int) -> None:
     """Remove what a dead process left half-written, and checkpoints beyond ``step``, where the run goes on from."""
-    for path in parent.glob(".*"):
-        if UNFINISHED.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)
-    for kind in ("step", "best"):
-        for n in steps_of(parent, kind):
-            if n > step:
-                shutil.rmtree(place(parent, kind, n))
+    unfinished = [path for path in parent.glob(".*") if UNFINISHED.fullmatch(path.name)]
+    beyond = [place(parent, kind, n) for kind in ("step", "best") for n in own_steps(parent, kind) if n > step]
+    remove(parent, [*unfinished, *beyond])
 
 
 def size(t: Tensor) -> int:
@@ -306,27 +328,7 @@ def full_disk(error: Exception, final: Path, needed: int, kind: str) -> str:
     return f"checkpoint {final} was not written: {what}; it needs {needed} bytes and {free} were left; {kept}"
 
 
-def sealed(state: dict[str, Any]) -> str:
-    """Return the state as JSON, with the sha256 of its own content."""
-    return json.dumps({**state, "sha256": seal(state)}, indent=1, sort_keys=True) + "\n"
-
-
-def seal(state: Mapping[str, Any]) -> str:
-    """Return the sha256 of a state without its own checksum."""
-    rest = {key: value for key, value in state.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def flushed_sha256(path: Path) -> str:
-    """Flush a file to the disk and return its sha256."""
+def flushed(path: Path) -> FileEntry:
+    """Flush a file to the disk and return its size and sha256."""
     flush(path)
-    return file_sha256(path)
-
-
-def flush(path: Path) -> None:
-    """Have the disk keep a file, or the entries of a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return entry_of(path)

@@ -10,7 +10,7 @@ from typing import Any
 from boosted_attention.data.layouts import LAYOUTS, PACKS
 from boosted_attention.documentation import documented_with
 from boosted_attention.train.optimizers import DEFAULT_OPTIMIZER, OPTIMIZERS, with_matrix_rate
-from boosted_attention.validation import is_count, require, require_choice
+from boosted_attention.validation import is_number, is_seed, require, require_choice, require_count
 
 PROTOCOLS = ("full", "paper", "documents")  # how perplexity is measured; evaluation.py says what they mean
 PRECISIONS = ("float32", "bfloat16", "float64")
@@ -22,6 +22,8 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
     "linear": lambda done, length: 1 - done / length,
 }
 LONGEST_WARMUP = 1500
+# Counts beyond which nothing is begun, so that a number with a digit too many is known at once.
+MOST = {"steps": 10**9, "epochs": 10**6, "batch_size": 2**20, "accumulate": 2**20}
 LATER = {"pack": "none"}  # options that stand in a stored configuration only where they differ from these
 
 
@@ -92,9 +94,9 @@ class TrainingConfig:
     """Random seed for weights, data order and dropout."""
 
     def __post_init__(self) -> None:
-        for option in ("steps", "batch_size", "accumulate"):
-            require(is_count(getattr(self, option)), f"{option}={getattr(self, option)!r} must be at least 1")
-        require(self.epochs is None or is_count(self.epochs), f"epochs={self.epochs!r} must be at least 1")
+        for option, most in MOST.items():
+            if option != "epochs" or self.epochs is not None:
+                require_count(option, getattr(self, option), most)
         require_choice("layout", self.layout, LAYOUTS)
         require_choice("pack", self.pack, PACKS)
         require(
@@ -115,9 +117,9 @@ class TrainingConfig:
         factors = ("correction_lr_factor", "gate_lr_factor")
         for option in ("lr", "matrix_lr", *factors, "clip", "weight_decay", "eval_every", "warmup", "horizon"):
             value = getattr(self, option)
-            require(value is None or (math.isfinite(value) and value >= 0), f"{option}={value!r} must not be negative")
-        require(0 <= self.beta2 < 1, f"beta2={self.beta2!r} must lie in [0, 1)")
-        require(0 <= self.seed < 2**63, f"seed={self.seed!r} must lie in [0, 2**63)")
+            require(value is None or (is_number(value) and value >= 0), f"{option}={value!r} must not be negative")
+        require(is_number(self.beta2) and 0 <= self.beta2 < 1, f"beta2={self.beta2!r} must lie in [0, 1)")
+        require(is_seed(self.seed), f"seed={self.seed!r} must lie in [0, 2**63)")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, as config.json holds them."""

@@ -1,64 +1,28 @@
-"""A run's folder: who may write to it, what it holds, and what can be loaded from it.
+"""A run's folder: what it holds, and what can be loaded from it.
 
-RUN/   config.json   tokenizer.json   metrics.jsonl   checkpoints/   result.json   probe.json
+RUN/   config.json   tokenizer.json   metrics.jsonl   checkpoints/   result.json
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
-from filelock import FileLock, Timeout
 from torch import nn
 
 from boosted_attention.data.tokenizer import Tokenizer
 from boosted_attention.data.tokens import TokenData
 from boosted_attention.documentation import documented
 from boosted_attention.model.protocols import CausalModel, ModelConfig
+from boosted_attention.storage.locks import reading
+from boosted_attention.storage.weights import require_finite
 from boosted_attention.train import checkpoint
-from boosted_attention.train.kinds import MissingKindError
+from boosted_attention.train.budget import NUMBER, least_weights
 from boosted_attention.train.run_config import RunConfig
+from boosted_attention.train.settings import read_settings, settings_differ, with_later_options
 from boosted_attention.validation import InputError, require, require_choice
-
-
-@contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process while it writes there. The operating system releases the lock of one that dies.
-
-    Args:
-        folder: a run, or results of a reproduction; it is made if it does not exist.
-    """
-    name = f"folder={str(folder)!r}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{name} cannot be made: {error.strerror}") from None
-    owner = folder / ".owner"
-    with ExitStack() as held:
-        try:
-            held.enter_context(FileLock(folder / ".lock", timeout=0))
-            owner.write_text(f"{os.getpid()}\n")
-            held.callback(owner.unlink, missing_ok=True)
-        except Timeout:
-            who = owner.read_text().strip() if owner.exists() else "unknown"
-            raise InputError(f"{name} is in use by another process ({who}); wait for it or give another") from None
-        except OSError as error:
-            raise InputError(f"{name} cannot be written to: {error.strerror or error}") from None
-        yield  # outside of the try: what fails while the folder is held is not the folder's fault
-
-
-def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
-    """List the keys under which two configurations differ, with both values."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        keys = sorted({*ours, *theirs})
-        return [line for key in keys for line in differences(ours.get(key), theirs.get(key), f"{prefix}{key}.")]
-    return [] if ours == theirs else [f"{prefix.rstrip('.')} ({theirs!r} there, {ours!r} here)"]
 
 
 @documented
@@ -94,33 +58,23 @@ def load_run(folder: str | Path, which: str = "best", device: str | torch.device
     require_choice("which", which, ("best", "last"))
     pickled = ": pickles are never loaded (boosted_attention.load_original reads the original code's)"
     require(folder.is_dir(), f"{folder} is not a run folder" + (pickled if folder.is_file() else ""))
-    config, fingerprint = read_config(folder)
-    found = choose_checkpoint(folder, which)
-    model = config.model.build()
-    load_weights(model, found)
-    require((folder / "tokenizer.json").is_file(), f"{folder} is not whole: it has no tokenizer.json")
-    tokenizer = Tokenizer.load(folder / "tokenizer.json", config.data.tokenizer)
+    stored = read_settings(folder)
+    config = stored.config()
+    tokenizer = stored.tokenizer(config.data.tokenizer)
     require(
         tokenizer.vocab_size == config.model.vocab_size,
-        f"{folder}/tokenizer.json has {tokenizer.vocab_size} tokens, the checkpoint {config.model.vocab_size}",
+        f"{folder}/tokenizer.json has {tokenizer.vocab_size} tokens, the model {config.model.vocab_size}",
     )
+    with reading(folder):
+        found = choose_checkpoint(folder, which)
+        differing = settings_differ(with_later_options(stored.settings), found.state.get("config"))
+        require(not differing, f"{found.folder} was trained with other settings than config.json: {differing[:1]}")
+        require_size(config.model, found)
+        model = config.model.build()
+        load_weights(model, found)
     model.to(device)
     model.eval()
-    return TrainedRun(folder, config, model, tokenizer, found.step, fingerprint)
-
-
-def read_config(folder: Path) -> tuple[RunConfig[ModelConfig], str]:
-    """Return the configuration of a run and the fingerprint of its data."""
-    path = folder / "config.json"
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return RunConfig.from_dict(stored), stored["fingerprint"]
-    except FileNotFoundError:
-        raise InputError(f"{folder} is not a run folder: it has no config.json") from None
-    except MissingKindError as error:
-        raise InputError(f"{path}, {error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is damaged: {error}") from None
+    return TrainedRun(folder, config, model, tokenizer, found.step, stored.fingerprint)
 
 
 def choose_checkpoint(folder: Path, which: str) -> checkpoint.Checkpoint:
@@ -132,7 +86,7 @@ def choose_checkpoint(folder: Path, which: str) -> checkpoint.Checkpoint:
     """
     parent = folder / "checkpoints"
     last, problems = checkpoint.latest(parent, "step")
-    bests = checkpoint.steps_of(parent, "best")
+    bests = checkpoint.own_steps(parent, "best")
     if last is not None and last.best_step is not None:
         bests.append(last.best_step)  # its folder may be missing
     missing = bool(bests) and not checkpoint.place(parent, "best", max(bests)).exists()
@@ -143,15 +97,29 @@ def choose_checkpoint(folder: Path, which: str) -> checkpoint.Checkpoint:
         if found is None:
             raise InputError(f"{problem}, which belongs to the best checkpoint; which='last' loads the last one")
         return found
+    if problems:
+        whole = "" if last is None else f"; {last.folder.name} is whole, and is the last one once that is removed"
+        raise InputError(f"{problems[0]}, which belongs to the last checkpoint{whole}")
     if last is None:
-        raise InputError(problems[0] if problems else f"{folder} has no checkpoint yet")
+        raise InputError(f"{folder} has no checkpoint yet")
     return last
 
 
+def require_size(config: ModelConfig, found: checkpoint.Checkpoint) -> None:
+    """Raise InputError where a model cannot be the one of a checkpoint, before memory is taken for it."""
+    stored = sum(about.bytes for name, about in found.files.items() if name.startswith("model"))
+    require(
+        NUMBER * least_weights(config) <= stored,
+        f"{found.folder} holds {stored:,} bytes of weights, too few for the model of its config.json",
+    )
+
+
 def load_weights(model: CausalModel, found: checkpoint.Checkpoint) -> None:
-    """Load a checkpoint's weights into a model that is in one piece."""
+    """Load a checkpoint's weights, which must be finite, into a model that is in one piece."""
+    weights = dict(found.tensors("model"))
+    require_finite(weights, str(found.folder))
     try:
-        model.load_state_dict(dict(found.tensors("model")))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise InputError(
             f"{found.folder} does not fit its config.json: {str(error).splitlines()[-1].strip()}"

@@ -6,9 +6,9 @@ weights and optimizer come from the checkpoint, bit for bit.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, cast
 
 import torch
@@ -19,23 +19,34 @@ from boosted_attention.analysis.survey import rounded
 from boosted_attention.attention.dropout import has_own_dropout, seed_from
 from boosted_attention.attention.trace import traced_layers
 from boosted_attention.data.batches import batch_hash
-from boosted_attention.files import write_atomically, write_json
 from boosted_attention.model.loss import IGNORED
-from boosted_attention.records import from_json, to_json
+from boosted_attention.records import to_json
+from boosted_attention.storage.documents import DamagedError, typed
+from boosted_attention.storage.sealing import listing, write_sealed
+from boosted_attention.storage.writing import write_atomically
 from boosted_attention.train import checkpoint
 from boosted_attention.train.evaluation import Evaluation, evaluate
-from boosted_attention.train.folder import differences, load_weights
+from boosted_attention.train.folder import load_weights
 from boosted_attention.train.gradients import accumulate_gradients
 from boosted_attention.train.groups import trained_parameters
-from boosted_attention.train.metrics import Metrics, NoMetrics
+from boosted_attention.train.metrics import METRICS, RESULT, Metrics, NoMetrics
 from boosted_attention.train.optim import TrainingOptimizer
 from boosted_attention.train.parallel import job, own_part
 from boosted_attention.train.phases import Phase, phase_of
 from boosted_attention.train.probe import leakage_probe, packing_probe
-from boosted_attention.train.results import EvaluationRow, LeakageReport, RunResult, SplitScore, StepRow, ValidationRow
+from boosted_attention.train.results import EvaluationRow, RunResult, RunState, SplitScore, StepRow, ValidationRow
 from boosted_attention.train.resume import best_to_test, find_checkpoint
+from boosted_attention.train.settings import (
+    CONFIG,
+    TOKENIZER,
+    differences,
+    read_settings,
+    settings_differ,
+    write_settings,
+)
 from boosted_attention.train.setup import TrainingSetup
 from boosted_attention.train.signals import STOPS, Stopped
+from boosted_attention.validation import InputError, require
 
 DYNAMICS_ROWS = 4  # of validation text, at every evaluation
 
@@ -84,7 +95,7 @@ class TrainingLoop:
         )
         self.trainable = trained_parameters(self.model)
         self._enter(phase_of(setup.phases, 0 if found is None else max(0, found.step - 1)))  # whose state it holds
-        path = self.folder / "metrics.jsonl"
+        path = self.folder / METRICS
         self.metrics = Metrics(path, tensorboard=setup.tensorboard) if self.parallel.main else NoMetrics()
         self.done, self.tokens, self.seconds = 0, 0, 0.0
         self.best: ValidationRow | None = None
@@ -116,8 +127,6 @@ class TrainingLoop:
                 self._begin()
             else:
                 self._restore(self.found)
-            if self.parallel.main and (self.found is None or not (self.folder / "probe.json").exists()):
-                write_json(self.folder / "probe.json", to_json(self.probe))
             if self.parallel.main and (name := job()) is not None:
                 write_atomically(self.folder / ".job", name)
             self.observer.start(self.done, self.total)
@@ -137,22 +146,23 @@ class TrainingLoop:
 
     def _begin(self) -> None:
         """Start a new run: write its configuration and tokenizer, and evaluate it once."""
-        self.metrics.cut(0)
+        self.metrics.cut(0, None)
         if self.parallel.main:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self.setup.data.tokenizer.save(self.folder / "tokenizer.json")
-            write_json(self.folder / "config.json", self._config())
+            self.setup.data.tokenizer.save(self.folder / TOKENIZER)
+            write_settings(self.folder, self._config())
         self._evaluate()
 
     def _restore(self, found: checkpoint.Checkpoint) -> None:
         """Take optimizer and counters from a checkpoint; the weights are loaded already."""
         held = self.parallel.agree(lambda: found.tensors("optimizer"))
         self.optimizer.load_state(held, self.parallel)
-        self.done, self.tokens, self.seconds = found.step, found.state["tokens"], found.state["seconds"]
-        best = found.state["best"]
-        self.best = None if best is None else from_json(ValidationRow, best, f"{found.folder}/state.json, best")
-        if self.metrics.cut(self.done) < self.done:
-            self.observer.remark(f"{self.folder}/metrics.jsonl lacks steps before {found.folder.name}; they are lost")
+        held_state = {f.name: found.state.get(f.name) for f in fields(RunState)}
+        state = typed(RunState, held_state, found.folder / checkpoint.STATE)
+        self.done, self.tokens, self.seconds = found.step, state.tokens, state.seconds
+        self.best, self.probe = state.best, state.probe
+        for problem in self.metrics.cut(self.done, state.metrics):
+            self.observer.remark(problem)
 
     def _step(self) -> int:
         """Make one update; return the number of a signal that asks for the end, or 0."""
@@ -244,7 +254,19 @@ class TrainingLoop:
         )
 
     def _state(self) -> dict[str, Any]:
-        return {"config": self._config(), "tokens": self.tokens, "seconds": self.seconds, "best": to_json(self.best)}
+        """Return what a checkpoint holds beside its tensors."""
+        metrics = self.metrics.written()
+        counters = {"tokens": self.tokens, "seconds": self.seconds}
+        measured = {"best": to_json(self.best), "probe": to_json(self.probe), "metrics": to_json(metrics)}
+        return {"config": self._config(), **counters, **measured}
+
+    def _require_own_folder(self) -> None:
+        """Raise InputError if the run's folder was removed or replaced while it trained."""
+        try:
+            differing = settings_differ(self._config(), read_settings(self.folder).settings)
+        except DamagedError as problem:
+            raise InputError(f"{problem}; the folder was changed during training, and gets no checkpoint") from None
+        require(not differing, f"folder={str(self.folder)!r} holds another run now, and gets no checkpoint of this one")
 
     def _save(self) -> None:
         """Write a checkpoint to go on from."""
@@ -254,22 +276,18 @@ class TrainingLoop:
 
     def _write(self, kind: str, tensors: checkpoint.TensorGroups) -> None:
         """Write a checkpoint: all processes put the tensors together, one writes them."""
+        main = self.parallel.main
+        self.parallel.agree(lambda: self._require_own_folder() if main else None)
         self.parallel.agree(
             lambda: checkpoint.save(
-                self.checkpoints,
-                kind,
-                self.done,
-                tensors,
-                self._state(),
-                whole=self.parallel.whole,
-                write=self.parallel.main,
+                self.checkpoints, kind, self.done, tensors, self._state(), whole=self.parallel.whole, write=main
             )
         )
 
     def _result(self) -> RunResult:
         """Test the best checkpoint and write down what came out."""
         test, problem = self._test()
-        path = self.folder / "result.json"
+        path = self.folder / RESULT
         result = RunResult(
             test=test,
             best=self.best,
@@ -280,13 +298,13 @@ class TrainingLoop:
             trained_parameters=sum(p.numel() for p in self.trained.values()),
             flops_per_token=self.setup.config.model.flops(),
             data=self.setup.data.fingerprint,
-            probe=from_json(LeakageReport, json.loads((self.folder / "probe.json").read_text()), "probe.json"),
+            probe=self.probe,
             problem=problem,
         )
         if problem is not None:
             self.observer.remark(problem)
         if self.parallel.main and (problem is None or not path.exists()):  # an earlier result is not lost
-            write_json(path, to_json(result))
+            write_sealed(path, to_json(result), listing(self.folder, (CONFIG, TOKENIZER, METRICS)))
         return result
 
     def _test(self) -> tuple[SplitScore | None, str | None]:

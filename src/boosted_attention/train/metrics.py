@@ -1,17 +1,28 @@
-"""metrics.jsonl: a row for each step and each evaluation, cut back to the checkpoint when a run resumes."""
+"""metrics.jsonl: a row for each step and each evaluation, cut back to the checkpoint when a run resumes.
+
+Every checkpoint seals the rows up to it, and result.json all of them: rows that no seal vouches for are not handed on.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from boosted_attention.analysis.dynamics import DynamicsAtStep, RoundDynamics
-from boosted_attention.files import write_atomically
+from boosted_attention.analysis.dynamics import DynamicsAtStep
 from boosted_attention.records import from_json, to_json
+from boosted_attention.storage.documents import DamagedError, read_bytes, typed
+from boosted_attention.storage.sealing import FileEntry, files_of, read_sealed
+from boosted_attention.storage.writing import free_name, write_atomically
+from boosted_attention.train import checkpoint
 from boosted_attention.train.results import EvaluationRow, StepRow
 from boosted_attention.validation import InputError
+
+METRICS, RESULT = "metrics.jsonl", "result.json"
+LARGEST = 2**32  # bytes of all rows
 
 
 class Metrics:
@@ -25,26 +36,47 @@ class Metrics:
     def __init__(self, path: Path, tensorboard: bool = False):
         self.path = path
         self.file = None
+        self.digest, self.size = hashlib.sha256(), 0  # of what was written
         self.tensorboard, self.board = tensorboard, None
 
-    def cut(self, step: int) -> int:
-        """Keep rows up to ``step`` and return their number; rows beyond it will be written again."""
+    def cut(self, step: int, sealed: FileEntry | None) -> list[str]:
+        """Keep the rows up to ``step``, which a checkpoint has sealed; return what is wrong with them.
+
+        Args:
+            step: where the run goes on; rows beyond it will be written again.
+            sealed: size and sha256 of the rows up to ``step``; None for a run that begins.
+        """
         if self.tensorboard:
             self.board = open_board(self.path.parent / "tensorboard", step)
-        kept = [row for row in read_metrics(self.path) if row["step"] <= step] if step else []
-        write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in kept))
-        self.file = self.path.open("a", encoding="utf-8")
-        return len(kept)
+        kept, problems = b"", []
+        if sealed is not None:
+            try:
+                kept = sealed_part(self.path, sealed)
+            except DamagedError as problem:
+                problems.append(f"{problem}; rows before step {step} are lost")
+                if self.path.exists():
+                    self.path.rename(free_name(self.path))
+        write_atomically(self.path, kept.decode())
+        self.digest, self.size = hashlib.sha256(kept), len(kept)
+        self.file = self.path.open("ab")
+        return problems
 
     def write(self, row: StepRow | EvaluationRow) -> None:
         assert self.file is not None, "cut first"
         values = to_json(row)
-        self.file.write(json.dumps(values) + "\n")
+        line = f"{json.dumps(values)}\n".encode()
+        self.file.write(line)
         self.file.flush()
+        self.digest.update(line)
+        self.size += len(line)
         if self.board is not None:
             for key, value in values.items():
                 if isinstance(value, float):
                     self.board.add_scalar(key, value, row.step)
+
+    def written(self) -> FileEntry:
+        """Return size and sha256 of the rows so far."""
+        return FileEntry(bytes=self.size, sha256=self.digest.hexdigest())
 
     def flush(self) -> None:
         assert self.file is not None, "cut first"
@@ -60,8 +92,11 @@ class Metrics:
 class NoMetrics:
     """Writes nothing: for a process that leaves writing to another."""
 
-    def cut(self, step: int) -> int:
-        return step
+    def cut(self, step: int, sealed: FileEntry | None) -> list[str]:
+        return []
+
+    def written(self) -> FileEntry | None:
+        return None
 
     def write(self, row: StepRow | EvaluationRow) -> None: ...
     def flush(self) -> None: ...
@@ -69,14 +104,19 @@ class NoMetrics:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the rows as plain dicts; a last line cut off by a crash is left out."""
+    """Return the rows as plain dicts, sealed or not; a last line cut off by a crash is left out."""
     if not path.exists():
         return []
+    return rows_in(read_bytes(path, LARGEST))
+
+
+def rows_in(content: bytes) -> list[dict[str, Any]]:
+    """Return rows as plain dicts, up to the first line that is none."""
     rows = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in content.decode("utf-8", errors="replace").splitlines():
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             break
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):
             break
@@ -84,31 +124,51 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def sealed_part(path: Path, sealed: FileEntry) -> bytes:
+    """Return the first bytes of a file, which must be what was sealed."""
+    content = read_bytes(path, LARGEST)[: sealed.bytes]
+    if FileEntry(bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) != sealed:
+        raise DamagedError(f"{path} is damaged: its rows are not those that were sealed")
+    return content
+
+
+def sealed_rows(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of a run that its result vouches for, or its last checkpoint while it has none.
+
+    Args:
+        folder: the run's folder.
+
+    Raises:
+        DamagedError: result.json or metrics.jsonl are not what was written.
+    """
+    if (folder / RESULT).exists():
+        path = folder / RESULT
+        sealed = files_of(read_sealed(path), path).get(METRICS)  # none where a run is handed on without its history
+    else:
+        found, _ = checkpoint.latest(folder / "checkpoints", "step")
+        sealed = None if found is None else metrics_of(found)
+    return [] if sealed is None else rows_in(sealed_part(folder / METRICS, sealed))
+
+
+def metrics_of(found: checkpoint.Checkpoint) -> FileEntry:
+    """Return size and sha256 of the rows up to a checkpoint."""
+    return typed(FileEntry, found.state.get("metrics"), found.folder / checkpoint.STATE)
+
+
 def step_rows(folder: Path) -> list[StepRow]:
     """Return the updates of the run in a folder."""
-    return [from_json(StepRow, row) for row in read_metrics(folder / "metrics.jsonl") if "loss" in row]
+    return [from_json(StepRow, row) for row in sealed_rows(folder) if "loss" in row]
 
 
 def evaluation_rows(folder: Path) -> list[EvaluationRow]:
     """Return the evaluations of the run in a folder."""
-    rows = read_metrics(folder / "metrics.jsonl")
-    return [from_json(EvaluationRow, row) for row in rows if "validation_loss" in row]
+    return [from_json(EvaluationRow, row) for row in sealed_rows(folder) if "validation_loss" in row]
 
 
 def dynamics_of(folder: Path) -> list[DynamicsAtStep]:
-    """Return what the rounds did at each evaluation of the run in a folder.
-
-    Rows that do not hold what a trainer writes are left out, as are those of models without rounds.
-    """
-    found = []
-    for row in read_metrics(folder / "metrics.jsonl"):
-        try:
-            rounds = from_json(list[RoundDynamics], row.get("rounds"))
-        except ValueError:
-            continue
-        if rounds:
-            found.append(DynamicsAtStep(step=row["step"], rounds=rounds))
-    return found
+    """Return what the rounds did at each evaluation of the run in a folder; nothing of models without rounds."""
+    rows: Sequence[EvaluationRow] = evaluation_rows(folder)
+    return [DynamicsAtStep(step=row.step, rounds=row.rounds) for row in rows if row.rounds]
 
 
 def open_board(folder: Path, step: int) -> Any:

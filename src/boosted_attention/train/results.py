@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from boosted_attention.analysis.dynamics import RoundDynamics
 from boosted_attention.documentation import documented
+from boosted_attention.storage.sealing import FileEntry
 from boosted_attention.validation import InputError
 
 
@@ -55,6 +56,17 @@ class LeakageReport:
 
     past: float  # before the changed tokens: zero up to rounding
     future: float  # from them on
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """What a checkpoint holds beside weights, optimizer and settings."""
+
+    tokens: int  # predicted tokens trained on
+    seconds: float  # of training
+    best: ValidationRow | None  # None before the first evaluation
+    probe: LeakageReport
+    metrics: FileEntry  # of the rows up to the checkpoint
 
 
 @documented

@@ -10,6 +10,7 @@ from boosted_attention.data.batches import Batches, PackedBatches
 from boosted_attention.data.tokens import TokenData
 from boosted_attention.documentation import documented
 from boosted_attention.model.protocols import ModelConfig
+from boosted_attention.train.budget import require_room
 from boosted_attention.train.groups import trained_parameters
 from boosted_attention.train.observer import TrainingObserver, Unwatched
 from boosted_attention.train.optim import require_groups
@@ -59,6 +60,8 @@ class TrainingSetup:
             need = 2 if self.training.protocol != "paper" else self.training.batch_size * self.config.model.max_len
             have = len(self.data.splits[split])
             require(have >= need, f"the {split} split has {have} tokens; evaluation needs at least {need}")
+        if self.parallel.world == 1 and self.device == "cpu":
+            require_room(self.config.model)
         model = self.config.model.on_meta()
         trained = trained_parameters(model)
         require_groups(self.training, trained.values())

@@ -7,7 +7,7 @@ import socket
 from contextlib import ExitStack
 
 from boosted_attention.documentation import documented
-from boosted_attention.train.folder import exclusive
+from boosted_attention.storage.locks import OWNER, exclusive
 from boosted_attention.train.loop import TrainingLoop
 from boosted_attention.train.parallel import attempt, job
 from boosted_attention.train.results import RunResult
@@ -66,7 +66,7 @@ class Trainer(TrainingSetup):
         """Refuse a path that names different folders on different machines, before anything is trained."""
         owner = (socket.gethostname(), os.getpid())
         theirs = self.parallel.gathered(owner)[0]
-        path = self.folder / ".owner"
+        path = self.folder / OWNER
         seen = path.exists() and path.read_text().strip() == str(theirs[1])
         require(
             seen,

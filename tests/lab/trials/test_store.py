@@ -10,6 +10,7 @@ import boosted_attention
 from boosted_attention.lab.trials import store
 from boosted_attention.lab.trials.store import Outcome, Record, read_record, require_one_torch, stored, write_record
 from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.storage.sealing import write_sealed
 from tests.lab.trials import works  # noqa: F401  registers them
 
 TRIAL = Trial(work="test.count", config={"value": 1}, label="one")
@@ -42,9 +43,9 @@ def test_a_record_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("result", {"double": 3}, "not a whole record"),  # the checksum tells
-        ("seconds", "1", "not a whole record"),
-        ("trial", {}, "is not the result of this trial"),
+        ("result", {"double": 3}, "does not match its seal"),
+        ("seconds", "1", "does not match its seal"),
+        ("trial", {}, "does not match its seal"),
     ],
 )
 def test_a_record_that_was_changed_does_not_count(tmp_path, key, value, message):
@@ -56,8 +57,20 @@ def test_a_record_that_was_changed_does_not_count(tmp_path, key, value, message)
     assert message in remark
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [("seconds", "1", "seconds must be"), ("trial", {}, "is not the result of this trial"), ("more", 1, "without")],
+)
+def test_a_record_that_was_changed_and_sealed_again_must_still_be_one(tmp_path, key, value, message):
+    path = written(tmp_path)
+    write_sealed(path, {**json.loads(path.read_text()), key: value})
+    record, remark = read_record(tmp_path / "trials", TRIAL)
+    assert record is None
+    assert message in (remark or "")
+
+
 def made(torch: str) -> Record:
-    return Record(trial={}, label="", result=None, sha256="", seconds=0.0, versions={"torch": torch}, commit=None)
+    return Record(trial={}, label="", result=None, seconds=0.0, versions={"torch": torch}, commit=None)
 
 
 def test_results_of_two_versions_of_torch_are_refused(tmp_path):

@@ -15,7 +15,6 @@ from boosted_attention.lab.experiments.language._arms import PLAIN
 from boosted_attention.lab.experiments.language._trials import training_trial
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import reproduce
-from boosted_attention.lab.trials.store import checksum
 from boosted_attention.lab.trials.trial import WORKS, Context, Finished
 from boosted_attention.lab.work import language
 from boosted_attention.lab.work.language import (
@@ -27,6 +26,7 @@ from boosted_attention.lab.work.language import (
     train_time_matched,
 )
 from boosted_attention.records import to_json
+from boosted_attention.storage.sealing import write_sealed
 from boosted_attention.train.loop import TrainingError
 from tests.lab.experiments.language.test_analysis import one
 from tests.lab.experiments.made import language_result
@@ -59,7 +59,7 @@ def test_weights_that_are_gone_are_trained_again(text_preset, tmp_path):
     boosted = tmp_path / "trials" / trial.after[0] / "result.json"
     record = json.loads(boosted.read_text())
     record["result"]["test"]["loss"] += 1.0
-    boosted.write_text(json.dumps({**record, "sha256": checksum(record["result"])}))
+    write_sealed(boosted, record)
     shutil.rmtree(boosted.parent / "training")
     path.unlink()
     failures = reproduce(["analysis"], one, tmp_path, workers=2).outcome.failures

@@ -19,10 +19,10 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from boosted_attention.compat import COMPILER
-from boosted_attention.files import write_atomically, write_json
 from boosted_attention.lab.trials.display import Display
 from boosted_attention.lab.trials.store import FOLDER, Outcome, load_record, read_record, set_aside, write_record
 from boosted_attention.lab.trials.trial import WORKS, Context, Finished, Perform, Settings, Trial
+from boosted_attention.storage.writing import write_atomically, write_json
 
 Follow = Callable[[Outcome], Sequence[Trial]]
 REPORT_EVERY = 0.2  # seconds between a worker's progress reports

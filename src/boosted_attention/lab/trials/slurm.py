@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from boosted_attention.files import write_atomically
 from boosted_attention.lab.trials.runner import Job, carry_out
+from boosted_attention.storage.writing import write_atomically
 from boosted_attention.validation import InputError, is_count, require
 
 POLL = 1.0  # seconds between questions to the queue

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from boosted_attention import __version__
-from boosted_attention.files import free_name, write_json
-from boosted_attention.lab.trials.trial import Trial, canonical
-from boosted_attention.records import from_json, to_json
+from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.records import to_json
+from boosted_attention.storage.documents import DamagedError, read_json, typed
+from boosted_attention.storage.sealing import SEAL, read_sealed, write_sealed
+from boosted_attention.storage.writing import free_name
 from boosted_attention.validation import InputError, require, shortened
 
 FOLDER = "trials"  # below OUT
@@ -25,12 +25,11 @@ RESULT = "result.json"  # in a trial's folder
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What a finished trial left behind; its fields are the keys of result.json."""
+    """What a finished trial left behind; its fields are the keys of result.json, which is sealed."""
 
     trial: dict[str, Any]  # the trial's identity
     label: str
     result: Any  # as JSON
-    sha256: str  # of the result
     seconds: float
     versions: dict[str, str]
     commit: str | None  # None outside a checkout
@@ -68,20 +67,17 @@ def write_record(directory: Path, trial: Trial, result: Any, seconds: float) -> 
         trial=trial.identity,
         label=trial.label,
         result=result,
-        sha256=checksum(result),
         seconds=round(seconds, 3),
         versions=versions(),
         commit=commit(),
     )
-    write_json(directory / RESULT, to_json(record))
+    write_sealed(directory / RESULT, to_json(record))
 
 
 def load_record(directory: Path) -> Record:
-    """Read the record in a trial's folder; ValueError if it is not whole."""
-    record = from_json(Record, json.loads((directory / RESULT).read_text(encoding="utf-8")))
-    if record.sha256 != checksum(record.result):
-        raise ValueError("sha256 is not that of the result")
-    return record
+    """Read the record in a trial's folder; DamagedError if it is not what was written."""
+    path = directory / RESULT
+    return typed(Record, {key: value for key, value in read_sealed(path).items() if key != SEAL}, path)
 
 
 def read_record(directory: Path, trial: Trial) -> tuple[Record | None, str | None]:
@@ -91,12 +87,8 @@ def read_record(directory: Path, trial: Trial) -> tuple[Record | None, str | Non
         return None, None
     try:
         record = load_record(path.parent)
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        return None, f"{path} is damaged JSON"
-    except ValueError:
-        return None, f"{path} is damaged: not a whole record"
-    except OSError as error:
-        return None, f"{path} cannot be read: {error.strerror}"
+    except DamagedError as problem:
+        return None, str(problem)
     if record.trial != trial.identity:
         return None, f"{path} is not the result of this trial"
     return record, None
@@ -126,8 +118,8 @@ def require_layout(out: Path) -> None:
 def is_of_old_layout(path: Path) -> bool:
     """Return whether a config.json is of a trial named after a module, as "module:function"."""
     try:
-        return ":" in json.loads(path.read_text(encoding="utf-8"))["work"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return ":" in read_json(path)["work"]
+    except (DamagedError, KeyError, TypeError):
         return False
 
 
@@ -149,10 +141,6 @@ def require_one_torch(outcome: Outcome, out: Path) -> None:
         few_first = sorted(made.items(), key=lambda item: len(item[1]))
         listed = "; ".join(f"{torch}: {shortened(keys)}" for torch, keys in few_first)
         raise InputError(f"out={str(out)!r} mixes results of different versions: {listed}; use another folder")
-
-
-def checksum(result: Any) -> str:
-    return hashlib.sha256(canonical(result).encode()).hexdigest()
 
 
 @cache

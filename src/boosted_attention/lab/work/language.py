@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -16,13 +15,14 @@ from boosted_attention.analysis.halting import rounds_taken
 from boosted_attention.analysis.importance import Importance, importance, most_important
 from boosted_attention.analysis.survey import BrokenModelError, draw_rows
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
-from boosted_attention.files import free_name, write_json
 from boosted_attention.lab.trials.store import versions
 from boosted_attention.lab.trials.trial import Context, Finished, Settings, work
 from boosted_attention.lab.work.timing import StepRatios
 from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.progress import Progress
 from boosted_attention.records import from_json, to_json
+from boosted_attention.storage.documents import DamagedError, read_json
+from boosted_attention.storage.writing import free_name, write_json
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import TrainedRun, load_run
 from boosted_attention.train.loop import TrainingError
@@ -218,10 +218,18 @@ def start_anew_with_another_torch(place: Path) -> None:
     """Put a training begun with another version of torch aside: its result would be of neither."""
     now = {"torch": versions()["torch"]}
     stamp = place / "versions.json"
-    if stamp.exists() and json.loads(stamp.read_text(encoding="utf-8")) != now:
+    if stamp.exists() and not is_stamp(stamp, now):
         place.rename(free_name(place))
     place.mkdir(parents=True, exist_ok=True)
     write_json(stamp, now)
+
+
+def is_stamp(path: Path, versions: dict[str, str]) -> bool:
+    """Say whether a file names these versions; a damaged one does not."""
+    try:
+        return read_json(path) == versions
+    except DamagedError:
+        return False
 
 
 @work("language.train-time-matched", schema=3)

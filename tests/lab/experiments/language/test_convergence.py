@@ -2,18 +2,18 @@
 
 import pytest
 
-from boosted_attention.lab.experiments.language.convergence import EXPERIMENT, STEPS_TO, steps_to
-from boosted_attention.lab.work.language import Measured
+from boosted_attention.lab.experiments.language.convergence import EXPERIMENT, STEPS_TO, steps_to, timings
+from boosted_attention.lab.work.timing import StepRatios
 from tests.lab.experiments.made import PAPERS_TEXT, TEXT, check, language_result, main_arm, row, text_results, verdicts
 
 # Curves fall on a line from 8.0 to their end over 100 steps; the boosted one falls to 4.0.
 ENDS = {"boosted": 4.0, "param-fair": 4.8, "standard": 5.3, "twicing": 5.0}
 SMALL = (0.0, 0.02, -0.02)  # by seed, of the goals
 FLOPS = {"boosted": 3_000_000, "param-fair": 4_000_000, "standard": 2_000_000, "twicing": 5_000_000}
-SECONDS = {"boosted": 30.0, "param-fair": 60.0, "standard": 20.0, "twicing": 10.0}
+RATIOS = {"standard": 1.0, "param-fair": 3.0, "twicing": 0.5, "boosted": 1.5}  # of step times
 
 
-def made(preset=TEXT, ends=ENDS):
+def made(preset=TEXT, ends=ENDS, timed=True):
     def result(corpus, options, i):
         arm = main_arm(options)
         small = 0.0 if arm == "boosted" else SMALL[i]
@@ -24,10 +24,10 @@ def made(preset=TEXT, ends=ENDS):
             final_validation_loss=end,
             steps=100,
             flops_per_token=FLOPS[arm],
-            measured=Measured(seconds=SECONDS[arm], curve_seconds=[]),
         )
 
-    return EXPERIMENT.table(preset, text_results(preset, result))
+    times = {timings(preset).key: StepRatios(measured=RATIOS)} if timed else {}
+    return EXPERIMENT.table(preset, text_results(preset, result, times))
 
 
 def needed(goal, more=0.0, ends=ENDS):
@@ -40,10 +40,20 @@ def test_steps_to_every_end():
     for other, quantity in STEPS_TO.items():
         check(table, {quantity.on("stdlib"): needed(other), quantity.on("wikitext-103"): needed(other, 0.1)})
         share = sum(needed(other)) / 3 / 100 + 1
-        factors = (1.0, FLOPS["boosted"] / FLOPS[other], SECONDS["boosted"] / SECONDS[other])
+        factors = (1.0, FLOPS["boosted"] / FLOPS[other], RATIOS["boosted"] / RATIOS[other])
         assert row(table, f"boosted, to the end of {other} | stdlib") == [100 * (share * f - 1) for f in factors]
         assert row(table, f"{other}, to the end of boosted | stdlib") == [None] * 3
     assert not table.failed  # it is the others that do not arrive
+
+
+def test_steps_that_were_not_timed_have_no_seconds():
+    table = made(timed=False)
+    timed = made()
+    for other in STEPS_TO:
+        label = f"boosted, to the end of {other} | stdlib"
+        assert row(table, label) == [*row(timed, label)[:2], None]
+    assert table.notes[-1] == "Steps were not timed: there are no seconds."
+    assert table.quantities == timed.quantities
 
 
 def test_an_end_that_is_not_reached_has_failed_and_is_not_left_out():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from boosted_attention.lab.experiments.language._shared import (
     text_table,
     training_trials,
 )
+from boosted_attention.lab.experiments.language._trials import timing_trial
 from boosted_attention.lab.judging.claim import claim
 from boosted_attention.lab.judging.facts import FEWER_STEPS
 from boosted_attention.lab.judging.place import Kind
@@ -32,6 +33,8 @@ from boosted_attention.lab.judging.verdicts import below, number
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import LanguageResult
+from boosted_attention.lab.work.timing import StepRatios
+from boosted_attention.records import from_json
 from boosted_attention.statistics import estimate
 
 TITLE = "Training needed to reach each other's final validation loss (Appendix B)"
@@ -43,8 +46,24 @@ COSTS = ("steps", "FLOPs", "seconds")
 GOALS = ((FAIR, "wide", "wider"), (STANDARD, "standard", "standard"))
 
 
-def trials(preset: Preset) -> list[Trial]:
+def timings(preset: Preset) -> Trial:
+    return timing_trial(preset, main_arms(preset), "convergence")
+
+
+def trainings(preset: Preset) -> list[Trial]:
     return training_trials(preset, main_arms(preset))
+
+
+def trials(preset: Preset) -> list[Trial]:
+    return [timings(preset), *trainings(preset)]
+
+
+def step_ratios(preset: Preset, results: Results) -> dict[str, float]:
+    """Step times of the models beside one of them, timed in turn; none while they were not timed."""
+    try:
+        return from_json(StepRatios, results(timings(preset))).measured
+    except KeyError:
+        return {}
 
 
 def steps_to(curve: list[tuple[int, float]], loss: float) -> float | None:
@@ -58,27 +77,38 @@ def steps_to(curve: list[tuple[int, float]], loss: float) -> float | None:
 
 
 def training_needed(
-    runner: Mapping[int, LanguageResult], goal: Mapping[int, LanguageResult]
-) -> dict[str, BySeed] | None:
+    runner: Mapping[int, LanguageResult], goal: Mapping[int, LanguageResult], step_ratio: float | None
+) -> tuple[BySeed, BySeed, BySeed | None] | None:
     """Steps, FLOPs and seconds that ``runner`` needs to reach the end of ``goal``, against its whole run, in percent.
 
     None if a seed never reaches it.
+
+    Args:
+        runner: results by seed of the model that runs.
+        goal: results by seed of the model to be reached.
+        step_ratio: time of a step of the runner as a multiple of the goal's; None where it was not measured.
     """
-    columns: dict[str, dict[int, float]] = {cost: {} for cost in COSTS}
+    shares: dict[int, float] = {}
     for seed in sorted(set(goal) & set(runner)):
-        ours, theirs = runner[seed], goal[seed]
-        steps = steps_to(ours.curve, theirs.final_validation_loss)
+        steps = steps_to(runner[seed].curve, goal[seed].final_validation_loss)
         if steps is None:
             return None
-        factors = (1.0, ours.flops_per_token / theirs.flops_per_token, ours.measured.seconds / theirs.measured.seconds)
-        for cost, factor in zip(COSTS, factors, strict=True):
-            columns[cost][seed] = 100 * (steps / theirs.steps * factor - 1)
-    return {**columns}
+        shares[seed] = steps / goal[seed].steps
+
+    def beyond(factor: Callable[[int], float]) -> dict[int, float]:
+        return {seed: 100 * (share * factor(seed) - 1) for seed, share in shares.items()}
+
+    return (
+        beyond(lambda seed: 1.0),
+        beyond(lambda seed: runner[seed].flops_per_token / goal[seed].flops_per_token),
+        None if step_ratio is None else beyond(lambda seed: step_ratio),
+    )
 
 
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset, [f"{cost} (%)" for cost in COSTS])
     table.precision = 1
+    ratios = step_ratios(preset, results)
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, main_arms(preset))
         pairs, never = [], []
@@ -90,7 +120,8 @@ def collect(preset: Preset, results: Results) -> Table:
                 reasons[located(preset, corpus, quantity)] = why
                 continue
             for runner, goal in ((BOOSTED, other), (other, BOOSTED)):
-                columns = training_needed(found[runner], found[goal])
+                step_ratio = ratios[runner] / ratios[goal] if ratios else None
+                columns = training_needed(found[runner], found[goal], step_ratio)
                 label = f"{runner}, to the end of {goal}{tag(preset, corpus)}"
                 if columns is None:
                     never.append(label)
@@ -98,15 +129,19 @@ def collect(preset: Preset, results: Results) -> Table:
                     if runner == BOOSTED:
                         table.failed[located(preset, corpus, quantity)] = "not reached with every seed"
                     continue
-                table.add_row(label, [Cell(over_seeds(values)) for values in columns.values()])
+                table.add_row(label, [None if values is None else Cell(over_seeds(values)) for values in columns])
                 if runner == BOOSTED:
-                    pairs.append(against_zero(quantity, columns["steps"]))
+                    pairs.append(against_zero(quantity, columns[0]))
         compare(table, preset, corpus, pairs)
         note_diverged(table, preset, corpus, found)
         if never:
             table.notes.append(f"Not reached with every seed, so without figures: {'; '.join(never)}.")
     table.notes[0] = "What is needed less than (-) or beyond (+) the whole run of the model to be reached, in percent."
-    table.notes.append("Seconds are those of the trainings themselves, on a machine that others shared.")
+    table.notes.append(
+        "Seconds follow from the steps and from the times of steps that the models made in turn."
+        if ratios
+        else "Steps were not timed: there are no seconds."
+    )
     return table
 
 
@@ -178,5 +213,5 @@ EXPERIMENT = Experiment(
     collect=collect,
     claims=CLAIMS,
     figure=figure,
-    needed=on_first_text(trials),
+    needed=on_first_text(trainings),
 )
