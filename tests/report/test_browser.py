@@ -120,7 +120,7 @@ def test_folds_are_open_on_paper_and_closed_afterwards(page):
     assert page.locator("details[open]").count() == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("page", "scheme"), [((1280, 900), "light"), ((390, 844), "dark")], indirect=["page"])
 def test_it_is_accessible(page, scheme):
     from axe_playwright_python.sync_playwright import Axe
 

@@ -1,9 +1,10 @@
 /* Drawings: the strip of an attention row, and a whole view as one SVG file. Texts are set as text, never as markup. */
 const SVG = "http://www.w3.org/2000/svg";
 
-/* A token as a reader can see it: spaces that begin or make it up, ends of lines, and characters without a shape. */
+/* A token as a reader can see it: spaces at its start or all of it, ends of lines, and characters without a shape. */
+const spaces = run => run.length > 3 ? `␣×${run.length}` : "␣".repeat(run.length);
 export const visible = text => text
-  .replace(/^ +/, spaces => "␣".repeat(spaces.length)).replace(/\n/g, "⏎").replace(/\t/g, "⇥")
+  .replace(text.trim() ? /^ +/ : / +/g, spaces).replace(/\n/g, "⏎").replace(/\t/g, "⇥")
   .replace(/[\u0000-\u001f\u007f-\u00a0\u00ad\u200b-\u200f\u2028-\u202f]/g, c => `U+${c.charCodeAt(0).toString(16).padStart(4, "0")}`) || "∅";
 export const quoted = text => `“${visible(text)}”`;
 export const percent = p => `${(100 * p).toFixed(p < 0.0995 ? 1 : 0)} %`;
@@ -32,7 +33,7 @@ export const strip = (weights, n, label) => drawn("svg", {
 
 /* The whole view as a file of its own: text, guesses, and what every round looked at. */
 export const picture = (about, view, rowOf, heading) => {
-  const width = 1000, left = 130, wide = width - left - 20, parts = [];
+  const width = 1000, left = 130, wide = width - left - 110, parts = [];
   let y = 28;
   const write = (text, x = 12, options = {}) => parts.push(drawn("text", { x, y, ...options }, text));
   write(heading, 12, { "font-size": 16, "font-weight": 700 });

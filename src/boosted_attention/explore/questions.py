@@ -46,6 +46,7 @@ class Question:
 
     def __post_init__(self) -> None:
         require(0 < len(self.tab) <= LONGEST_TAB, f"tab must have 1 to {LONGEST_TAB} characters")
+        require(self.number >= 0, f"number={self.number} must not be negative")
         require(
             len(self.text) <= LONGEST_TEXT,
             f"The text has {len(self.text):,} characters; at most {LONGEST_TEXT:,} are read.",

@@ -6,6 +6,7 @@ from (Origin, Sec-Fetch-Site) must come from the page itself. Files are a fixed 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import sys
@@ -23,7 +24,7 @@ from boosted_attention.validation import InputError
 
 ADDRESS = "127.0.0.1"
 LARGEST_BODY = 256 * 1024  # bytes
-MOST_DRAINED = 4 * 1024 * 1024
+MOST_DRAINED, SECONDS_DRAINED = 4 * 1024 * 1024, 1  # of a body that is too large
 SECONDS = 20  # that a connection may stay silent
 FILES = {
     "": ("page.html", "text/html; charset=utf-8"),
@@ -112,6 +113,8 @@ class Handler(BaseHTTPRequestHandler):
             method(self.allowed_path())
         except RefusedError as refusal:
             self.send_json({"error": refusal.reason}, refusal.status)
+            if refusal.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                self.drain()
         except InputError as error:
             self.send_json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
         except SupersededError:
@@ -173,12 +176,17 @@ class Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
             raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "A question states its length.")
         if len(length) > 9 or int(length) > LARGEST_BODY:
-            self.rfile.read(min(int(length), MOST_DRAINED))  # a sender who is cut off would not read the reason
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The text is too long for this page.")
         body = self.rfile.read(int(length))
         if len(body) < int(length):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "The question ended early.")
         return body
+
+    def drain(self) -> None:
+        """Read what a sender still sends: one who is cut off would not read the reason."""
+        self.connection.settimeout(SECONDS_DRAINED)
+        with contextlib.suppress(OSError):
+            self.rfile.read(MOST_DRAINED)
 
     def send_json(self, value: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
         """Send a value as JSON."""

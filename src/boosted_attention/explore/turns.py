@@ -38,13 +38,17 @@ class Turns:
         self._announce(tab, number)
 
         def check() -> None:
-            with self._book:
-                if self._newest.get(tab, number) > number:
-                    raise SupersededError
+            if (self.newest(tab) or number) > number:
+                raise SupersededError
 
         with self._turn:
             check()
             yield check
+
+    def newest(self, tab: str) -> int | None:
+        """Return the number of a tab's newest question; None of one that is not remembered."""
+        with self._book:
+            return self._newest.get(tab)
 
     def _announce(self, tab: str, number: int) -> None:
         with self._book:
