@@ -40,7 +40,7 @@ def opened(browser, address, seen, width=1280):
 
 @pytest.fixture
 def page(browser, server, request):
-    """The page, 1,280 pixels wide where a test does not ask for another width; the end of the test sees what it said."""
+    """The page, 1,280 pixels wide where a test asks for no other width; any message or request fails the test."""
     seen = []
     tab = opened(browser, server.address, seen, getattr(request, "param", 1280))
     yield tab
@@ -85,7 +85,7 @@ def test_a_token_is_picked_by_click_and_by_key(page):
         settled(page, f"document.querySelector('#said').textContent.includes('token {at} of')")
     assert page.evaluate("document.activeElement.getAttribute('aria-current')") == "true"
     facts = page.locator(".round .facts").nth(1).inner_text()
-    assert re.search(r"looks at “.*gate 0\.\d+ · residual norm .* adds .* prediction here .* nats", facts)
+    assert re.search(r"looks at “.*gate 0\.\d+ · residual norm .* adds .*\nprediction here .* nats", facts)
     page.locator("#head").select_option("1")
     assert "gate of head 1" in page.locator(".round .facts").nth(1).inner_text()
     before = tokens.first.get_attribute("style")

@@ -7,7 +7,7 @@ export const visible = text => text
   .replace(text.trim() ? /^ +/ : / +/g, spaces).replace(/\n/g, "⏎").replace(/\t/g, "⇥")
   .replace(/[\u0000-\u001f\u007f-\u00a0\u00ad\u200b-\u200f\u2028-\u202f]/g, c => `U+${c.charCodeAt(0).toString(16).padStart(4, "0")}`) || "∅";
 export const quoted = text => `“${visible(text)}”`;
-export const percent = p => `${(100 * p).toFixed(p < 0.0995 ? 1 : 0)} %`;
+export const percent = p => `${(100 * p).toFixed(p < 0.0995 ? 1 : 0)}\u00a0%`;
 
 export const drawn = (tag, attributes, ...children) => {
   const element = document.createElementNS(SVG, tag);

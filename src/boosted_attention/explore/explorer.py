@@ -58,6 +58,9 @@ class Explorer:
     """
 
     def __init__(self, runs: Sequence[TrainedRun], names: Sequence[str], command: str):
+        for run in runs:
+            found = traced_layers(run.module)
+            require(bool(found), f"{run.folder} has no attention layer of boosted_attention; boost gives a model some")
         self.runs, self.names, self.command = runs, names, command
         self.tokenizer = runs[0].tokenizer
         self.vocabulary = self.tokenizer.vocabulary()

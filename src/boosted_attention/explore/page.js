@@ -200,13 +200,14 @@ const showRound = (place, round, followed) => {
     facts.push(ofHead ? `gate of head ${state.head} ${round.gate_by_head[state.head].toFixed(3)}` : `gate ${round.gate[t].toFixed(3)}`);
   }
   facts.push(`${round.gate ? "residual" : "input"} norm ${round.residual[t].toFixed(2)}, adds ${round.added.toFixed(2)}`);
+  const lines = [facts.join(" · ")];
   if (round.lens) {
     const { before, after, followed_before, followed_after, divergence } = round.lens;
     const same = before[0].id === after[0].id;
-    facts.push(`prediction here ${same ? "stays" : `${quoted(before[0].token)} →`} ${quoted(after[0].token)}, with `
+    lines.push(`prediction here ${same ? "stays" : `${quoted(before[0].token)} →`} ${quoted(after[0].token)}, with `
       + `${quoted(followed.token)} at ${percent(followed_before)} → ${percent(followed_after)}, moved by ${divergence.toFixed(2)} nats`);
   }
-  parts.facts.textContent = facts.join(" · ");
+  parts.facts.replaceChildren(...lines.map(line => make("span", {}, line)));
 };
 const shades = () => {
   const [kind, place] = state.shade.split(" "), n = view.tokens.length;
