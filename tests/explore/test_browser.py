@@ -75,6 +75,21 @@ def test_typing_shows_what_comes_next(page):
     assert "Type a text" in page.locator("#trouble").inner_text()
 
 
+def test_fast_typing_ends_with_the_newest_text(page, server, browser):
+    """While another tab asks too."""
+    seen = []
+    other = opened(browser, server.address, seen)
+    for tab, text in ((page, "raise ValueError(name)"), (other, "return [x for x in y]")):
+        tab.locator("#text").fill("")
+        tab.locator("#text").press_sequentially(text)
+    for tab, last in ((page, "name"), (other, "y")):
+        settled(tab, f"document.querySelector('#tokens').textContent.includes('{last}')")
+        assert tab.locator("#tokens").inner_text() == tab.locator("#text").input_value()
+        assert tab.locator("#trouble").is_hidden()
+    other.context.close()
+    assert seen == []
+
+
 def test_a_token_is_picked_by_click_and_by_key(page):
     tokens, said = page.locator("#tokens button"), page.locator("#said")
     tokens.nth(2).click()

@@ -4,8 +4,12 @@ import contextlib
 import http.client
 import json
 import random
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import urllib.request
 
 import pytest
 
@@ -250,6 +254,21 @@ def test_a_port_in_use_is_said(server, capsys):
     message = refused(["explore", PAIR / "boosted", "--port", server.server_port, "--no-browser"], capsys)
     assert f"--port {server.server_port} cannot be used (Address already in use)" in message
     assert "nowhere is not a run folder" in refused(["explore", "nowhere", "--no-browser"], capsys)
+
+
+def test_the_command_says_its_address_and_ends_with_ctrl_c():
+    command = [sys.executable, "-m", "boosted_attention", "explore", PAIR / "boosted", "--port", "0", "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            said = [process.stdout.readline() for _ in range(3)]
+            assert said[0] == "exploring boosted at\n"
+            page = urllib.request.urlopen(said[1].strip(), timeout=20)
+            assert b"Inside the rounds" in page.read()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+            assert process.stderr.read() == "boosted-attention: stopped\n"
+        finally:
+            process.kill()
 
 
 def test_names_and_the_command_that_opens_the_page_again(tmp_path):

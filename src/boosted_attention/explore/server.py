@@ -48,6 +48,7 @@ NO_TOKEN = (
     "This address has no valid token. Open the one that the running command printed; a saved view is what stands "
     "behind the # of its link, and goes behind that address."
 )
+OTHER_PAGE = "This server answers its own page only. Paste its address into a new tab instead of following a link."
 
 
 class Server(ThreadingHTTPServer):
@@ -132,9 +133,9 @@ class Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.FORBIDDEN, "This server answers to its own name only.")
         origins = self.headers.get_all("Origin", [])
         if any(origin not in self.served.origins for origin in origins):
-            raise RefusedError(HTTPStatus.FORBIDDEN, "This server answers its own page only.")
+            raise RefusedError(HTTPStatus.FORBIDDEN, OTHER_PAGE)
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise RefusedError(HTTPStatus.FORBIDDEN, "This server answers its own page only.")
+            raise RefusedError(HTTPStatus.FORBIDDEN, OTHER_PAGE)
         _, token, path = [*self.path.split("/", 2), "", ""][:3]
         if not secrets.compare_digest(token.encode("utf-8", "replace"), self.served.token.encode()):
             raise RefusedError(HTTPStatus.FORBIDDEN, NO_TOKEN)

@@ -220,7 +220,9 @@ def by_section(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def section_order(section: str) -> tuple:
-    return tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in section.split("."))
+    """The place of a section in the paper; of several, that of the first."""
+    parts = section.partition(",")[0].split(".")
+    return (tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts), section)
 
 
 def table_context(name: str, table: Table) -> dict[str, Any]:
