@@ -56,7 +56,7 @@ const follow = () => {
   for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
   for (const card of all(".card.shown")) card.classList.remove("shown");
   target.closest(".card")?.classList.add("shown");
-  target.scrollIntoView();
+  (target.closest(".card") ?? target).scrollIntoView();
 };
 addEventListener("hashchange", follow);
 follow();
