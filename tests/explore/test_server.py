@@ -16,7 +16,6 @@ import pytest
 from boosted_attention.cli.explore import command_of, names_of
 from boosted_attention.explore.explorer import Explorer
 from boosted_attention.explore.server import FILES, LARGEST_BODY
-from boosted_attention.explore.turns import SupersededError
 from tests.cli.test_train import refused
 from tests.explore.conftest import PAIR, served
 
@@ -169,7 +168,15 @@ def test_a_newer_question_of_the_tab_takes_the_place_of_an_older_one(runs):
             thread.join()
     assert answers[1] == (409, {"error": "superseded"})
     assert answers[2][0] == 200
-    assert SupersededError.__doc__
+
+
+def test_an_error_of_ours_is_said_without_what_was_typed(runs):
+    class Broken(Explorer):
+        def view(self, question, check):
+            raise RuntimeError(question.text)
+
+    with served(Broken(runs[:1], ["boosted"], "")) as server:
+        assert ask(server) == (500, {"error": "The server failed: RuntimeError."})
 
 
 def test_five_hundred_odd_requests(server, capfd):

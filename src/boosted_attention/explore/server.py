@@ -122,6 +122,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_json({"error": "superseded"}, HTTPStatus.CONFLICT)
         except OSError:  # whoever asked has gone, or says nothing more
             self.close_connection = True
+        except Exception as error:  # an error of ours; its message might hold what was typed
+            self.send_json({"error": f"The server failed: {type(error).__name__}."}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def allowed_path(self) -> str:
         """Return the path behind the token.
