@@ -37,7 +37,7 @@ ROOMS = [
     {"retrieval", "recall"},
     {"theory"},
     {"lab"},
-    {"report"},
+    {"report", "explore"},
     {"cli"},
 ]
 # The same inside the lab, whose top-level modules stand between its folders.

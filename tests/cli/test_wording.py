@@ -24,6 +24,7 @@ BAD = {
     "evaluate": [["nowhere", "--split", "tst"], "--split tst is not one of 'train'"],
     "generate": [["nowhere", "--top-p", "2"], "--top-p 2.0"],
     "analyze": [["nowhere", "--sequences", "0"], "--sequences 0 must be at least 1"],
+    "explore": [["nowhere", "--port", "70000"], "--port 70000 must lie between 0 and 65535"],
     "plan": [["mini", "--tokens", "0"], "--tokens 0 must be at least 1"],
     "boost": [["nowhere", "out"], "nowhere is not a folder of a model"],
     "export": [["nowhere", "file"], "OUT file is not an empty folder"],

@@ -48,29 +48,87 @@ def test_it_fits_the_screen(page):
         assert page.get_by_role("heading", name=text, exact=True).count() == 1
 
 
+def test_it_opens_with_the_facts(page):
+    """Cards stand on the first screen of a desktop, before figures, claims and tables, which are folded."""
+    cards = page.locator(".card")
+    assert cards.count() > 8
+    assert cards.first.is_visible()
+    assert page.locator(".opening").inner_text().startswith(("All 12 facts", "Of the paper's 12 facts"))
+    order = page.locator("main > section").evaluate_all("all => all.map(one => one.id)")
+    assert order[:4] == ["facts", "figures", "claims", "tables"]
+    if page.viewport_size["width"] > 1000:
+        assert page.locator("#facts").evaluate("one => one.getBoundingClientRect().bottom") <= 900
+    assert page.locator(".fold[open], .waiting[open], .card details[open]").count() == 0
+
+
 def test_claims_are_filtered_and_open(page):
-    shown = page.locator(".claims details:not(.hidden)")
-    total = shown.count()
-    assert page.locator("#count").inner_text() == f"{total} of {total} shown"
+    shown, folds = page.locator(".claim:not(.hidden)"), page.locator(".claims > .fold:not(.hidden)")
+    total, sections = shown.count(), folds.count()
+    tables = page.locator("#tables > .fold").count()
+    assert page.locator("#count").inner_text() == f"{total} of {total} claims and {tables} of {tables} tables shown"
     button = page.locator('[data-filter="reproduced"]')
-    number = page.locator('.claims details[data-verdict="reproduced"]').count()
+    number = page.locator('.claim[data-verdict="reproduced"]').count()
     assert 0 < number < total
     button.click()
     assert shown.count() == total - number
     assert button.get_attribute("aria-pressed") == "false"
     button.click()
+    assert page.locator(".fold[open]").count() == 0  # as before the search
     page.locator("#section").select_option("6.4")
     assert 0 < shown.count() < total
     assert set(shown.evaluate_all("all => all.map(one => one.dataset.section)")) == {"6.4"}
     page.locator("#section").select_option("")
     page.locator("#words").fill("hopfield")
     assert 0 < shown.count() < total
+    assert 0 < folds.count() < sections
     first = shown.first
+    assert first.is_visible()  # its fold is open
     assert not first.locator(".evidence").is_visible()
     first.locator("summary").focus()
     page.keyboard.press("Enter")
     assert first.locator(".evidence").is_visible()
     assert "Decided by" in first.inner_text()
+
+
+def test_links_open_what_they_name(page):
+    claim, table = page.locator("#claim-rounds-gain"), page.locator("#table-rounds")
+    assert not claim.is_visible()
+    page.locator("#words").fill("hopfield")  # a search that hides it does not get in the way
+    page.evaluate("location.hash = '#claim-rounds-gain'")
+    claim.locator(".evidence").wait_for()
+    assert page.locator("#words").input_value() == ""
+    claim.get_by_role("link", name="two-rounds").click()
+    card = page.locator(".card.shown")
+    assert card.get_attribute("data-fact") == "two-rounds"
+    box = card.bounding_box()
+    assert 0 <= box["y"] < page.viewport_size["height"]
+    page.evaluate("location.hash = '#table-rounds'")
+    table.locator("table").first.wait_for()
+    page.evaluate("location.hash = '#fact-size'")
+    page.locator("#fact-size").wait_for()  # in the fold of what was not run
+
+
+def test_folds_are_open_on_paper_and_closed_afterwards(page):
+    is_seen = "one => one.checkVisibility()"
+    page.emulate_media(media="print")
+    assert page.locator("#claim-rounds-gain .evidence").evaluate(is_seen)
+    page.emulate_media(media="screen")
+    assert not page.locator("#claim-rounds-gain .evidence").evaluate(is_seen)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details[open]").count() == 0
+
+
+@pytest.mark.parametrize(("page", "scheme"), [((1280, 900), "light"), ((390, 844), "dark")], indirect=["page"])
+def test_it_is_accessible(page, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page.emulate_media(color_scheme=scheme)
+    page.evaluate("document.querySelectorAll('.card details, .waiting, .counts').forEach(fold => fold.open = true)")
+    page.evaluate("for (const id of ['claim-rounds-gain', 'table-rounds']) location.hash = id")  # one fold of each kind
+    found = Axe().run(page)
+    assert [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found.response["violations"]] == []
 
 
 def test_legends_switch_series(page):

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+from markupsafe import escape
 
 from boosted_attention.cli.commands import reproduce_command
 from boosted_attention.cli.main import main
@@ -23,7 +24,7 @@ def page(made_report) -> str:
 
 
 def test_everything_is_there(page, made_report):
-    assert len(re.findall('<details data-verdict="', page)) == len(CLAIMS)
+    assert len(re.findall('<details class="claim" data-verdict="', page)) == len(CLAIMS)
     for name in EXPERIMENTS:
         assert f'id="table-{name}"' in page
     figures = ("architecture", "results", "rounds", "gates", "hull", "entropy", "examples", "convergence", "capacity")
@@ -36,7 +37,8 @@ def test_everything_is_there(page, made_report):
 
 def test_every_claims_verdict_and_number(page, made_report):
     claims = json.loads((made_report / "claims.json").read_text())["claims"]
-    entries = re.findall("<details data-verdict=.*?</details>", page, re.DOTALL)
+    claims.sort(key=lambda row: section_order(row["section"]))  # folded so; inside a fold, in the ledger's order
+    entries = re.findall('<details class="claim".*?</details>', page, re.DOTALL)
     for row, entry in zip(claims, entries, strict=True):
         assert f'id="claim-{row["id"]}' in entry
         assert f">{row['verdict']}</span>" in entry
@@ -75,7 +77,8 @@ def test_a_report_of_a_part(made_report, tmp_path, text_file):
 
 
 def test_sections_are_in_the_papers_order():
-    assert sorted(["App. B", "6.4", "10.1", "6.3", "8"], key=section_order) == ["6.3", "6.4", "8", "10.1", "App. B"]
+    ordered = sorted(["App. C", "8", "10.1", "4.2", "5", "6.4", "4.1, 5", "App. B", "6.3", "4.1"], key=section_order)
+    assert ordered == ["4.1", "4.1, 5", "4.2", "5", "6.3", "6.4", "8", "10.1", "App. B", "App. C"]
 
 
 def test_report_refusals(tmp_path, made_report, capsys):
@@ -129,12 +132,23 @@ def test_a_figure_of_the_papers_size_is_not_judged_at_another_and_says_what_woul
 
 def test_every_fact_stands_at_the_top_with_its_verdict(page, made_report):
     facts = json.loads((made_report / "claims.json").read_text())["facts"]
-    top = page[page.index('<section id="facts">') : page.index('<section id="claims">')]
-    rows = re.findall(r'<tr id="fact-(.*?)</tr>', top)
-    assert len(rows) == len(facts) > 12
-    for row, fact in zip(rows, facts, strict=True):
-        assert row.startswith(fact["id"])
-        assert f">{fact['verdict']}</span>" in row
+    top = page[page.index('<section id="facts">') : page.index('<section id="figures">')]
+    cards = re.findall(r'<article id="fact-.*?</article>', top, re.DOTALL)
+    folded = re.findall(r'<li id="fact-([^"]+)"', top)
+    assert len(cards) + len(folded) == len(facts) > 12
+    assert folded == [fact["id"] for fact in facts if fact["verdict"] == "not run"]
+    verdicts = {(re.search('data-fact="(.*?)"', c)[1], re.search('"soft">(.*?)<', c)[1]): c for c in cards}
+    for fact in facts:
+        if fact["verdict"] != "not run":
+            card = verdicts[fact["id"], str(escape(fact["where"]))]
+            assert f">{fact['verdict']}</span>" in card
+            assert all(f'href="#claim-{part}' in card for part in fact["parts"])
+
+
+def test_no_name_is_given_twice_and_every_link_leads_somewhere(page):
+    names = re.findall(r' id="([^"]+)"', page)
+    assert sorted(names) == sorted(set(names))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(names)
 
 
 def test_report_says_where_it_is(made_report, tmp_path, capsys):

@@ -36,6 +36,7 @@ COMMANDS = {
     "evaluate": "perplexity of a trained run or a boosted model, over every token",
     "generate": "continue a text with a trained run or a boosted model",
     "analyze": "look inside the rounds of a trained run: gates, entropy, importance, corrections",
+    "explore": "open a local page that shows and patches the rounds of a run while a text is typed",
     "plan": "what training a size that was not run would take: FLOPs, memory, days, commands",
     "boost": "give a pretrained model of transformers correction rounds, without effect until trained",
     "export": "write a trained run as a model of transformers",

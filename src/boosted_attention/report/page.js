@@ -1,17 +1,25 @@
 "use strict";
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-/* The ledger: a claim is shown if its verdict, section and words are asked for. */
-(() => {
-  const claims = all(".claims details");
-  if (!claims.length) return;
+/* Claims and tables are shown if verdict, section and words are asked for; folds open on what was found in them. */
+const filters = (() => {
+  const claims = all(".claim"), tables = all("#tables > .fold");
+  if (!claims.length) return { clear: () => {} };
+  const folds = all(".claims > .fold"), wasOpen = new Map();
   const verdicts = all("[data-filter]"), section = document.getElementById("section");
   const words = document.getElementById("words"), count = document.getElementById("count");
   for (const claim of claims)
     claim.dataset.words = `${claim.querySelector("summary").textContent} ${claim.dataset.quantity}`.toLowerCase();
+  const text = new Map(tables.map(table => [table, table.textContent.toLowerCase()]));
+  const unfold = (fold, found, narrowed) => {
+    fold.classList.toggle("hidden", !found);
+    if (narrowed && !wasOpen.has(fold)) wasOpen.set(fold, fold.open);
+    if (narrowed) fold.open = found;
+    else if (wasOpen.has(fold)) { fold.open = wasOpen.get(fold); wasOpen.delete(fold); }
+  };
   const apply = () => {
     const on = new Set(verdicts.filter(b => b.getAttribute("aria-pressed") === "true").map(b => b.dataset.filter));
-    const asked = words.value.trim().toLowerCase();
+    const asked = words.value.trim().toLowerCase(), narrowed = Boolean(asked || section.value || on.size < verdicts.length);
     let shown = 0;
     for (const claim of claims) {
       const keep = on.has(claim.dataset.verdict) && (!section.value || claim.dataset.section === section.value)
@@ -19,7 +27,10 @@ const all = (selector, root = document) => [...root.querySelectorAll(selector)];
       claim.classList.toggle("hidden", !keep);
       shown += keep;
     }
-    count.textContent = `${shown} of ${claims.length} shown`;
+    for (const fold of folds) unfold(fold, Boolean(fold.querySelector(".claim:not(.hidden)")), narrowed);
+    for (const table of tables) unfold(table, text.get(table).includes(asked), Boolean(asked));
+    const rest = tables.filter(table => !table.classList.contains("hidden")).length;
+    count.textContent = `${shown} of ${claims.length} claims and ${rest} of ${tables.length} tables shown`;
   };
   for (const button of verdicts)
     button.addEventListener("click", () => {
@@ -29,7 +40,33 @@ const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   section.addEventListener("change", apply);
   words.addEventListener("input", apply);
   apply();
+  const clear = () => {
+    for (const button of verdicts) button.setAttribute("aria-pressed", true);
+    section.value = words.value = "";
+    apply();
+  };
+  return { clear };
 })();
+
+/* A link shows what it names: folds around it open, and it is found whatever was filtered. */
+const follow = () => {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  if (target.closest(".hidden")) filters.clear();
+  for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  for (const card of all(".card.shown")) card.classList.remove("shown");
+  target.closest(".card")?.classList.add("shown");
+  (target.closest(".card") ?? target).scrollIntoView();
+};
+addEventListener("hashchange", follow);
+follow();
+
+/* On paper every fold is open; afterwards each is as it was. */
+const folded = [];
+addEventListener("beforeprint", () => {
+  for (const fold of all("details:not([open])")) { fold.open = true; folded.push(fold); }
+});
+addEventListener("afterprint", () => { while (folded.length) folded.pop().open = false; });
 
 /* Figures: legend entries switch their series off and on; points tell their numbers. */
 for (const button of all(".legend button"))
@@ -109,7 +146,7 @@ document.addEventListener("pointerover", event => {
   };
   const predictions = (side, name, t) => {
     const rows = side.top[t].map(([word, p]) => make("tr", {}, make("td", {}, visible(word)), make("td", {}, `${(100 * p).toFixed(1)} %`)));
-    return make("div", {}, make("h4", {}, `${name}: loss ${side.loss[t].toFixed(3)}`), make("table", {}, make("tbody", {}, ...rows)));
+    return make("div", {}, make("h3", {}, `${name}: loss ${side.loss[t].toFixed(3)}`), make("table", {}, make("tbody", {}, ...rows)));
   };
 
   let current = 0;
@@ -122,8 +159,8 @@ document.addEventListener("pointerover", event => {
     buttons[t].setAttribute("aria-current", "true");
     const [layer, i] = choose.value.split(",").map(Number), shade = maps[layer][i].round.row(t), most = Math.max(...shade);
     buttons.forEach((button, s) => {
-      button.style.backgroundColor = s <= t ? `rgba(var(--heat), ${(0.75 * shade[s] / most).toFixed(3)})` : "";
-      button.style.opacity = s <= t + 1 ? 1 : 0.45;
+      button.style.backgroundColor = s <= t ? `rgba(var(--heat), ${(0.45 * shade[s] / most).toFixed(3)})` : "";
+      button.classList.toggle("ahead", s > t + 1);
     });
     const gain = against ? against.loss[t] - model.loss[t] : 0;
     const name = data.names;

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -27,8 +26,7 @@ from boosted_attention.lab.experiments import EXPERIMENTS
 from boosted_attention.lab.experiments.language.analysis import PAPER, analyses
 from boosted_attention.lab.figures import all_figures
 from boosted_attention.lab.judging import ledger
-from boosted_attention.lab.judging.judge import Judged, JudgedFact
-from boosted_attention.lab.judging.place import Place
+from boosted_attention.lab.judging.judge import Judged
 from boosted_attention.lab.judging.table import Table, interval, without_bars
 from boosted_attention.lab.judging.verdicts import VERDICTS
 from boosted_attention.lab.presets import PRESETS, Preset
@@ -36,6 +34,7 @@ from boosted_attention.lab.reproduce import Reproduction, all_trials, reread, st
 from boosted_attention.lab.trials.store import FOLDER, require_layout
 from boosted_attention.lab.work.language import analysis_of
 from boosted_attention.records import to_json
+from boosted_attention.report.cards import anchor, cards, opening, slug, waiting
 from boosted_attention.report.inside import inside_figures, maps, visible
 from boosted_attention.report.svg import draw_figure
 from boosted_attention.storage.locks import exclusive
@@ -46,8 +45,10 @@ NAME = "report.html"
 NAMES = Names(model="boosted", against="standard")
 Command = Callable[[str, Preset], str]  # the command that computes an experiment with a preset
 EMPTY: dict[str, Any] = {
-    "facts": [],
-    "ledger": [],
+    "opening": [],
+    "cards": [],
+    "waiting": [],
+    "folds": [],
     "tables": [],
     "figures": [],
     "inside": [],
@@ -87,7 +88,7 @@ def write_report(out: Path, command: Command) -> Path:
 
 
 def report_page(found: Reproduction, preset: Preset, command: Command) -> str:
-    """Make the page of a reproduction: claims, tables, figures, the inside of the rounds, and what was run.
+    """Make the page of a reproduction: facts, figures, claims, tables, the inside of the rounds, and what was run.
 
     Args:
         found: tables, verdicts and results.
@@ -100,11 +101,12 @@ def report_page(found: Reproduction, preset: Preset, command: Command) -> str:
         "title": "Gradient boosting within a single attention layer: what holds",
         "subtitle": f"The paper's claims, tables and figures, as far as they were computed with preset {preset.name}, "
         "beside its own numbers.",
-        "facts": [fact_row(judged) for judged in found.ledger.facts],
-        "ledger": [claim_row(judged, shown, preset, command) for judged in rows],
+        "opening": opening(found.ledger),
+        "cards": cards(found.ledger),
+        "waiting": waiting(found.ledger),
+        "folds": by_section([claim_row(judged, shown, preset, command) for judged in rows]),
         "counts": ledger.counts(found.ledger),
         "verdicts": [verdict for verdict in VERDICTS if any(judged.verdict == verdict for judged in rows)],
-        "sections": sorted({judged.claim.section for judged in rows}, key=section_order),
         "tables": [{**table_context(name, table), "command": command(name, preset)} for name, table in shown.items()],
         "figures": [figure_context(figure) for figure in all_figures(found, preset)],
         "commands": "\n".join(command(name, preset) for name in shown),
@@ -205,29 +207,22 @@ def claim_row(judged: Judged, tables: Mapping[str, Table], preset: Preset, comma
     }
 
 
-def fact_row(judged: JudgedFact) -> dict[str, Any]:
-    """One fact at one place, for the list at the top."""
-    fact = judged.fact
-    return {
-        "id": anchor(fact.id, judged.place),
-        "fact": fact.id,
-        "sentence": judged.sentence,
-        "section": fact.section,
-        "ours": fact.is_ours,
-        "where": ledger.where(judged.place),
-        "verdict": judged.verdict,
-        "number": ledger.shown_fact(judged),
-        "paper": ledger.said_of_fact(judged),
-    }
-
-
-def anchor(id: str, place: Place | None) -> str:
-    """The name by which a row is linked: that of its claim or fact, and the text where it was measured."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", id if place is None or not place.text else f"{id}-{place.text}").strip("-")
+def by_section(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The claims' rows in folds, one for each section of the paper, in its order."""
+    sections = sorted({row["section"] for row in rows}, key=section_order)
+    folds = []
+    for name in sections:
+        own = [row for row in rows if row["section"] == name]
+        folds.append(
+            {"name": name, "id": slug(name), "rows": own, "tally": ledger.tally(row["verdict"] for row in own)}
+        )
+    return folds
 
 
 def section_order(section: str) -> tuple:
-    return tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in section.split("."))
+    """The place of a section in the paper; of several, that of the first."""
+    parts = section.partition(",")[0].split(".")
+    return (tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts), section)
 
 
 def table_context(name: str, table: Table) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""A local page on which a trained run is looked into, patched and continued while a text is typed."""
