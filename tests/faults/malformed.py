@@ -40,6 +40,7 @@ WRONG = {
     "boost": [NOWHERE, "out"],
     "export": [NOWHERE, "out"],
     "finetune": [NOWHERE],
+    "explore": [NOWHERE, "--no-browser"],
     "check": ["no-such-layer"],
 }
 
