@@ -48,6 +48,6 @@ def test_a_ledger_with_one_table_says_where_it_stands():
     (card,) = cards(found)
     assert (card["id"], card["verdict"], card["where"]) == ("beats-standard-words-1-M", "reproduced", "words, 1 M")
     assert opening(found) == [
-        "Of the paper's 12 facts 1 was judged, each where it was measured: 1 reproduced.",
+        "Of the paper's 12 facts 1 was judged: 1 reproduced.",
         "No language model has the paper's size and text; words, 1 M: 1 reproduced.",
     ]

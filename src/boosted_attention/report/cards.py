@@ -55,7 +55,8 @@ def opening(ledger: Ledger) -> list[str]:
     asked, judged = len({fact.fact.id for fact in papers}), len({fact.fact.id for fact in ran})
     which = f"All {asked} facts of the paper" if judged == asked else f"Of the paper's {asked} facts {judged}"
     first = f"{which} {'was' if judged == 1 else 'were'} judged"
-    first += f", each where it was measured: {told.tally(fact.verdict for fact in ran)}." if ran else "."
+    several = f" in {len(ran)} verdicts, some at more than one place" if len(ran) > judged else ""
+    first += f"{several}: {told.tally(fact.verdict for fact in ran)}." if ran else "."
     places = list(dict.fromkeys(fact.place for fact in ran))
     parts = [f"{place}: {told.tally(fact.verdict for fact in ran if fact.place == place)}" for place in places]
     parts += [f"questions of ours: {told.tally(fact.verdict for fact in ours)}"] if ours else []
