@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from mutants.operators import draw
+from mutants.operators import DRAWS, draw
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "boosted_attention"
@@ -25,10 +25,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("ids", nargs="*", help="bugs to run; all by default")
     parser.add_argument("--find", action="store_true", help="search for a test that notices where none is noted")
-    parser.add_argument("--draw", type=int, metavar="N", help="print the first N bugs of the fixed draw as JSON")
+    parser.add_argument("--draw", type=int, metavar="N", help="print the first N bugs of a fixed draw as JSON")
+    parser.add_argument("--from", dest="name", choices=list(DRAWS), default="d", help="which draw")
     options = parser.parse_args()
     if options.draw:
-        print(json.dumps([vars(site) for site in draw(PACKAGE, options.draw)], indent=1))
+        print(json.dumps([vars(site) for site in draw(PACKAGE, options.draw, options.name)], indent=1))
         return 0
     planted = json.loads(LIST.read_text(encoding="utf-8"))
     chosen = [bug for bug in planted if not options.ids or bug["id"] in options.ids]

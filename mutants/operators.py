@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PLACES = ("lab", "analysis", "theory", "retrieval", "statistics.py")
-SEED = 20261117
+# Draws: the parts of the package that bugs are drawn from, and the seed.
+DRAWS = {
+    "d": (("lab", "analysis", "theory", "retrieval", "statistics.py"), 20261117),  # what computes results
+    "f": (("train", "storage", "data", "attention", "pretrained"), 20261118),  # what keeps and carries them
+}
 
 Node = ast.expr | ast.stmt
 Replacement = tuple[Node, str]  # a node, and the text that takes its place
@@ -104,10 +107,15 @@ KINDS: dict[str, Callable[[ast.AST], Iterator[Replacement]]] = {
 }
 
 
-def sites(package: Path) -> dict[str, list[Site]]:
-    """Every bug that could be planted inside a function, by kind; one line long, so that it can be told by its line."""
+def sites(package: Path, places: Sequence[str]) -> dict[str, list[Site]]:
+    """Every bug that could be planted inside a function, by kind; one line long, so that it can be told by its line.
+
+    Args:
+        package: folder of the package.
+        places: folders and files of it.
+    """
     found: dict[str, list[Site]] = {kind: [] for kind in KINDS}
-    for place in PLACES:
+    for place in places:
         root = package / place
         for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
             source = path.read_text(encoding="utf-8")
@@ -138,10 +146,17 @@ def site(kind: str, file: Path, lines: list[str], node: Node, text: str) -> Site
     return Site(kind=kind, file=file.as_posix(), before=before, after=after, occurrence=earlier)
 
 
-def draw(package: Path, count: int) -> list[Site]:
-    """Draw bugs, kind by kind in turn, with the fixed seed; the first so many are the same however many are drawn."""
-    found = {kind: list(dict.fromkeys(of_kind)) for kind, of_kind in sites(package).items()}
-    chosen = random.Random(SEED)
+def draw(package: Path, count: int, name: str = "d") -> list[Site]:
+    """Draw bugs, kind by kind in turn, with the fixed seed; the first so many are the same however many are drawn.
+
+    Args:
+        package: folder of the package.
+        count: number of bugs.
+        name: which of DRAWS.
+    """
+    places, seed = DRAWS[name]
+    found = {kind: list(dict.fromkeys(of_kind)) for kind, of_kind in sites(package, places).items()}
+    chosen = random.Random(seed)
     for of_kind in found.values():
         chosen.shuffle(of_kind)
     turns = [kind for _ in range(count) for kind in KINDS]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mutants.__main__ import LIST, PACKAGE, mirrored, plant
-from mutants.operators import KINDS, draw, sites
+from mutants.operators import DRAWS, KINDS, draw, sites
 
 ROOT = Path(__file__).parents[1]
 PLANTED = json.loads(LIST.read_text())
@@ -43,10 +43,11 @@ def test_a_bug_whose_line_has_changed_is_named(tmp_path):
         plant({"id": "x", "file": "statistics.py", "before": "a", "after": "b"}, tmp_path)
 
 
-def test_a_draw_takes_every_kind_in_turn_and_can_be_repeated():
-    first = draw(PACKAGE, 12)
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_draw_takes_every_kind_in_turn_and_can_be_repeated(name):
+    first = draw(PACKAGE, 12, name)
     assert [site.kind for site in first] == [*KINDS, *KINDS]
-    assert draw(PACKAGE, 6) == first[:6]
-    assert all(len(found) > 50 for found in sites(PACKAGE).values())
+    assert draw(PACKAGE, 6, name) == first[:6]
+    assert all(len(found) > 50 for found in sites(PACKAGE, DRAWS[name][0]).values())
     for site in first:
         assert site.before != site.after
