@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from boosted_attention.storage.documents import DamagedError, parsed, read_bytes, read_document, read_json
+from boosted_attention.storage.documents import DamagedError, is_there, parsed, read_bytes, read_document, read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,12 @@ def test_what_is_no_file_is_named(tmp_path):
     for name, said in (("absent", "is missing"), (".", "is a folder"), ("pipe", "no regular file"), ("link", "read")):
         with pytest.raises(DamagedError, match=said):
             read_json(tmp_path / name)
+
+
+def test_a_link_that_leads_nowhere_is_there(tmp_path):
+    (tmp_path / "link").symlink_to("link")
+    (tmp_path / "file").touch()
+    assert [is_there(tmp_path / name) for name in ("link", "file", "absent")] == [True, True, False]
 
 
 def test_size_is_known_before_anything_is_read(tmp_path):

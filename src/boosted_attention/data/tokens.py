@@ -27,10 +27,10 @@ from filelock import FileLock
 
 from boosted_attention.data.corpora import SPLITS, Corpus, CorpusConfig
 from boosted_attention.data.reading import TextBlock
-from boosted_attention.data.tokenizer import TOKENIZERS, Tokenizer, build_tokenizer
+from boosted_attention.data.tokenizer import LARGEST_FILE, TOKENIZERS, Tokenizer, build_tokenizer
 from boosted_attention.documentation import documented
 from boosted_attention.records import to_json
-from boosted_attention.storage.documents import DamagedError, typed
+from boosted_attention.storage.documents import DamagedError, read_bytes, typed
 from boosted_attention.storage.sealing import SEAL, entry_of, read_sealed, write_sealed
 from boosted_attention.storage.writing import staged_folder
 from boosted_attention.validation import InputError, require
@@ -175,7 +175,7 @@ def existing(path: Path) -> Path:
 def cache_key(corpus: Corpus, kind: str, vocab_size: int) -> str:
     tokenizer: list[Any] = [kind, vocab_size if kind != "bytes" else None]
     if kind not in TOKENIZERS and Path(kind).is_file():
-        tokenizer = ["file", hashlib.sha256(Path(kind).read_bytes()).hexdigest()]
+        tokenizer = ["file", hashlib.sha256(read_bytes(Path(kind), LARGEST_FILE)).hexdigest()]
     parts = json.dumps([FORMAT, corpus.source(), tokenizer], sort_keys=True)
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 

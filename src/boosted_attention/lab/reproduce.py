@@ -31,7 +31,7 @@ from boosted_attention.lab.trials.runner import Executor, execute
 from boosted_attention.lab.trials.store import FOLDER, Outcome, require_layout, require_one_torch, stored
 from boosted_attention.lab.trials.trial import Settings, Trial
 from boosted_attention.records import to_json
-from boosted_attention.storage.documents import DamagedError
+from boosted_attention.storage.documents import DamagedError, is_there
 from boosted_attention.storage.locks import exclusive
 from boosted_attention.storage.sealing import listing, read_sealed, write_sealed
 from boosted_attention.storage.writing import require_folder, write_atomically, write_json, writing_to
@@ -239,7 +239,7 @@ def stored_preset(out: Path) -> Preset:
     """The preset of the reproduction that ``out`` holds; the default one if it holds none."""
     require_layout(out)
     path = out / "claims.json"
-    if not path.exists():
+    if not is_there(path):
         return PRESETS["quick"]
     try:
         return Preset.from_dict(read_sealed(path)["preset"])

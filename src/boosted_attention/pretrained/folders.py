@@ -14,7 +14,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from boosted_attention.storage.documents import DamagedError, read_json
+from boosted_attention.storage.documents import DamagedError, is_there, read_json
 from boosted_attention.storage.sealing import entry_of
 from boosted_attention.storage.weights import require_finite
 from boosted_attention.validation import InputError, require, shortened
@@ -34,7 +34,7 @@ def require_model_folder(folder: Path) -> None:
 def require_index(folder: Path) -> None:
     """Raise InputError unless a folder's index, if it has one, names safetensors files of the folder itself."""
     path = folder / "model.safetensors.index.json"
-    if not path.exists():
+    if not is_there(path):
         return
     index = read_json(path)
     files = index.get("weight_map") if isinstance(index, dict) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -16,6 +17,11 @@ T = TypeVar("T")
 
 class DamagedError(InputError):
     """A file is not what was written there; the message names it."""
+
+
+def is_there(path: Path) -> bool:
+    """Say whether there is anything under a name, be it a link that leads nowhere."""
+    return os.path.lexists(path)
 
 
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 from boosted_attention.analysis.dynamics import DynamicsAtStep
 from boosted_attention.records import from_json, to_json
-from boosted_attention.storage.documents import DamagedError, read_bytes, typed
+from boosted_attention.storage.documents import DamagedError, is_there, read_bytes, typed
 from boosted_attention.storage.sealing import FileEntry, files_of, read_sealed
 from boosted_attention.storage.writing import free_name, write_atomically
 from boosted_attention.train import checkpoint
@@ -141,7 +141,7 @@ def sealed_rows(folder: Path) -> list[dict[str, Any]]:
     Raises:
         DamagedError: result.json or metrics.jsonl are not what was written.
     """
-    if (folder / RESULT).exists():
+    if is_there(folder / RESULT):
         path = folder / RESULT
         sealed = files_of(read_sealed(path), path).get(METRICS)  # none where a run is handed on without its history
     else:

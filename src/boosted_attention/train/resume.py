@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from boosted_attention.storage.documents import is_there
 from boosted_attention.train import checkpoint
 from boosted_attention.train.settings import CONFIG, Settings, read_settings, settings_differ
 from boosted_attention.validation import require
@@ -22,7 +23,7 @@ def find_checkpoint(
         resume: whether a run that is there already may go on.
         remark: told of damaged checkpoints.
     """
-    used, name = (folder / CONFIG).exists(), f"folder={str(folder)!r}"
+    used, name = is_there(folder / CONFIG), f"folder={str(folder)!r}"
     checkpoints = folder / "checkpoints"
     require(resume or not used, f"{name} holds a run already; resume=True continues it, or give another folder")
     if not used:

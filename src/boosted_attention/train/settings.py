@@ -11,7 +11,7 @@ from typing import Any
 
 from boosted_attention.data.tokenizer import Tokenizer
 from boosted_attention.model.protocols import ModelConfig
-from boosted_attention.storage.documents import DamagedError
+from boosted_attention.storage.documents import DamagedError, is_there
 from boosted_attention.storage.sealing import FILES, SEAL, Listing, files_of, listing, read_sealed, verify, write_sealed
 from boosted_attention.train.kinds import MissingKindError
 from boosted_attention.train.run_config import RunConfig
@@ -71,7 +71,7 @@ def read_settings(folder: Path) -> StoredSettings:
         DamagedError: there are none, or they were changed after the run began.
     """
     path = folder / CONFIG
-    if not path.exists():
+    if not is_there(path):
         raise DamagedError(f"{folder} is not a run folder: it has no {CONFIG}")
     document = read_sealed(path)
     settings = {key: value for key, value in document.items() if key not in (SEAL, FILES)}

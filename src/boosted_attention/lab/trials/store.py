@@ -13,7 +13,7 @@ from typing import Any
 from boosted_attention import __version__
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.records import to_json
-from boosted_attention.storage.documents import DamagedError, read_json, typed
+from boosted_attention.storage.documents import DamagedError, is_there, read_json, typed
 from boosted_attention.storage.sealing import SEAL, read_sealed, write_sealed
 from boosted_attention.storage.writing import free_name
 from boosted_attention.validation import InputError, require, shortened
@@ -83,7 +83,7 @@ def load_record(directory: Path) -> Record:
 def read_record(directory: Path, trial: Trial) -> tuple[Record | None, str | None]:
     """Read a finished trial's record; or None and, if a file is there that does not serve, what is wrong with it."""
     path = directory / trial.key / RESULT
-    if not path.exists():
+    if not is_there(path):
         return None, None
     try:
         record = load_record(path.parent)
