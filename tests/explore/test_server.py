@@ -263,8 +263,17 @@ def test_a_port_in_use_is_said(server, capsys):
     assert "nowhere is not a run folder" in refused(["explore", "nowhere", "--no-browser"], capsys)
 
 
+# A shell has interrupts ignored in what it runs in the background, this test among it.
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from boosted_attention.cli.main import main
+main()
+"""
+
+
 def test_the_command_says_its_address_and_ends_with_ctrl_c():
-    command = [sys.executable, "-m", "boosted_attention", "explore", PAIR / "boosted", "--port", "0", "--no-browser"]
+    command = [sys.executable, "-c", INTERRUPTIBLE, "explore", PAIR / "boosted", "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             said = [process.stdout.readline() for _ in range(3)]

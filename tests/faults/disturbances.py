@@ -27,11 +27,20 @@ def environment(workshop: Workshop) -> dict[str, str]:
     return {**quiet_environment(), "BOOSTED_ATTENTION_CACHE": str(workshop.cache)}
 
 
+def heed_interrupts() -> None:
+    """Undo what a shell does to the processes that it runs in the background: interrupts are ignored there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupt(draw: random.Random, workshop: Workshop, place: Path) -> str | None:
     """Send a signal at any moment, imports included: its exit code, no traceback, and the run goes on."""
     number = draw.choice((signal.SIGINT, signal.SIGTERM))
     process = subprocess.Popen(
-        training(workshop, place / "run"), env=environment(workshop), stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        training(workshop, place / "run"),
+        env=environment(workshop),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=heed_interrupts,
     )
     moment = draw.uniform(0.15, 5.0)  # the first of it is Python's own start
     try:

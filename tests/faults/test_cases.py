@@ -230,7 +230,7 @@ def test_an_archive_that_grows_beyond_all_text_is_refused(ending, tmp_path):
     if ending == "zst":
         pytest.importorskip("zstandard")
     path = tmp_path / f"small.txt.{ending}"
-    bomb(path, 2**28)
+    bomb(path, 2**27)
     with pytest.raises(InputError, match="grows to more than 1000 times its size"):
         for _ in read_blocks(path):
             pass
@@ -343,7 +343,7 @@ def test_a_reader_beside_a_writer_never_fails(text_file, tmp_path):
                 failures.append(error)
 
     folder.mkdir()
-    trainer = small_trainer(folder, text_file, checkpoint_every=1, steps=120)
+    trainer = small_trainer(folder, text_file, checkpoint_every=1, steps=40)
     loop = TrainingLoop(trainer, False, lambda: None)
     writer = threading.Thread(target=loop.finish)
     writer.start()
@@ -353,8 +353,8 @@ def test_a_reader_beside_a_writer_never_fails(text_file, tmp_path):
     for thread in (writer, *readers):
         thread.join()
     assert failures == []
-    assert len(loaded) > 20
-    assert len(set(loaded)) > 5
+    assert len(loaded) > 8
+    assert len(set(loaded)) > 3
 
 
 def test_sizes_that_were_sealed_are_checked_before_anything_is_read(run, monkeypatch):

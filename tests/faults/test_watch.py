@@ -28,7 +28,7 @@ def commands(workshop, out):
         "data": ["data", f"text:{workshop.text}", "--vocab-size", 299],
         "report": ["report", workshop.results],
         "claims": ["claims", "--out", workshop.results],
-        "plan": ["plan", "gpt-125m"],
+        "plan": ["plan", "mini"],
     }
 
 
