@@ -368,3 +368,17 @@ def test_sizes_that_were_sealed_are_checked_before_anything_is_read(run, monkeyp
 
     monkeypatch.setattr("boosted_attention.storage.sealing.entry_of", hashed)
     assert "model.safetensors is damaged: it has" in (checkpoint.opened(best)[1] or "")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "../other.safetensors", "/etc/passwd", "absent.safetensors"])
+def test_an_index_names_safetensors_of_its_own_folder_or_is_refused(name, tmp_path, capsys):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    save_file({"w": torch.zeros(1)}, folder / "model.safetensors")
+    torch.save({"w": torch.zeros(1)}, folder / "pytorch_model.bin")
+    save_file({"w": torch.zeros(1)}, tmp_path / "other.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": name}}))
+    message = said(["boost", folder, tmp_path / "out"], capsys)
+    assert ("is never loaded" if name != "absent.safetensors" else "it has no absent.safetensors") in message
+    assert not (tmp_path / "out").exists()
