@@ -265,6 +265,7 @@ from boosted_attention.model.config import LanguageModelConfig
 LanguageModelConfig(attention_options={"learner": "gated"})
 from boosted_attention.attention.dropout import rows_from
 with rows_from(3):
-    pass
+    print("placed")
 """
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.stdout == "placed\n", done.stderr

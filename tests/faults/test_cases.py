@@ -302,8 +302,15 @@ def test_any_content_of_a_configuration_is_one_line(content, command, run, capsy
     assert "config.json" in said([command, run], capsys)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "checkpoints"])
-def test_folders_and_files_in_each_others_place_are_one_line(name, run, capsys):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("config.json", "config.json is a folder"),
+        ("tokenizer.json", "tokenizer.json is missing"),
+        ("checkpoints", "has no checkpoint yet"),
+    ],
+)
+def test_folders_and_files_in_each_others_place_are_one_line(name, message, run, capsys):
     path = run / name
     if path.is_dir():
         shutil.rmtree(path)
@@ -311,7 +318,7 @@ def test_folders_and_files_in_each_others_place_are_one_line(name, run, capsys):
     else:
         path.unlink()
         path.mkdir()
-    said(["evaluate", run], capsys)
+    assert message in said(["evaluate", run], capsys)
 
 
 # Reading beside writing

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from boosted_attention.storage.documents import DamagedError
-from boosted_attention.storage.weights import require_finite
+from boosted_attention.storage.weights import is_finite, require_finite
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e5m2])
@@ -23,9 +23,13 @@ def test_infinities_that_cancel_are_found():
 
 
 def test_large_values_whose_sum_overflows_pass():
-    require_finite({"large": torch.full((1000,), 60_000.0, dtype=torch.float16)}, "folder")
-    require_finite({"large": torch.full((10,), 3e38)}, "folder")
+    for large in (torch.full((1000,), 60_000.0, dtype=torch.float16), torch.full((10,), 3e38)):
+        assert not large.sum().isfinite()
+        assert is_finite(large)
 
 
 def test_integers_and_shapes_without_values_pass():
-    require_finite({"ids": torch.arange(3), "meta": torch.empty(2, device="meta"), "none": torch.empty(0)}, "folder")
+    passed = {"ids": torch.arange(3), "meta": torch.empty(2, device="meta"), "none": torch.empty(0)}
+    require_finite(passed, "folder")
+    with pytest.raises(DamagedError, match="values of last"):
+        require_finite({**passed, "last": torch.tensor([float("nan")])}, "folder")  # they do not end the search
