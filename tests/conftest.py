@@ -1,6 +1,7 @@
 import json
 import os
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -122,6 +123,20 @@ def made_once(tmp_path_factory):
         return made
 
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Debian's chromium, driven by playwright; tests that ask for it are skipped where it is not installed."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed (apt install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        started = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield started
+        started.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """The page in a real browser: Debian's chromium, driven by playwright."""
 
 import re
-import shutil
 import time
 
 import pytest
@@ -9,19 +8,7 @@ import pytest
 from boosted_attention.explore.explorer import Explorer
 from tests.explore.conftest import served
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt install chromium)")
 HOSTILE = "<img src=x onerror=alert(1)></script>"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 def opened(browser, address, seen, width=1280):
