@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install reproduce test test-full lint format bench families mutants faults pairs
+.PHONY: help install reproduce test test-full lint format bench families mutants faults pairs docs
 
 help:
 	@echo "make reproduce   the main job: the paper, its controls and its claims, in minutes"
 	@echo "make test        the tests; make test-full: all grids and counts at full size"
 	@echo "make lint        ruff and pyright; make format: ruff's formatter and fixes"
+	@echo "make docs        the documentation as a site: out/docs/index.html"
 	@echo "make bench       benchmarks on a quiet machine, and docs/benchmarks.md from what they measured"
 	@echo "make families    every causal family of transformers, boosted as a tiny model: docs/families.md"
 	@echo "make mutants     planted bugs, each with the test that notices it"
@@ -55,3 +56,7 @@ faults: $(INSTALLED)
 
 pairs: $(INSTALLED)
 	$(BIN)/python -m pairs
+
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "out/docs/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/docs"

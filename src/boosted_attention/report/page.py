@@ -169,7 +169,7 @@ def render(context: Mapping[str, Any]) -> str:
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     picture = base64.b64encode((here / "boosting.svg").read_bytes()).decode()
     own = {
-        "style": Markup((here / "page.css").read_text(encoding="utf-8")),
+        "style": Markup("".join((here / name).read_text(encoding="utf-8") for name in ("page.css", "chart.css"))),
         "script": Markup((here / "page.js").read_text(encoding="utf-8")),
         "architecture": Markup(
             f'<img alt="One boosted layer: round 0 estimates, round 1 attends to the residual and corrects through a '
