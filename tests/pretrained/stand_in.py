@@ -50,6 +50,7 @@ class StandIn(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one piece: two would wait for each other
     server: StandIn
 
     def log_message(self, format, *args) -> None: ...

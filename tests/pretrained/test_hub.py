@@ -28,6 +28,13 @@ RUN = Path(__file__).parents[2] / "pairs" / "stdlib-1" / "boosted"
 NAME = "somebody/mini"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def session():
+    """One client of the hub's library for all tests: making its certificates ready takes longer than they do."""
+    yield
+    huggingface_hub.close_session()
+
+
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """The stand-in, in the place that the hub's library has read from the environment when it was imported."""
@@ -43,9 +50,7 @@ def hub(monkeypatch, tmp_path):
         monkeypatch.setattr(constants, "HF_STORED_TOKENS_PATH", str(tmp_path / "no-tokens"))
         monkeypatch.setattr(transformers_hub, "_hf_api", None)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
-        huggingface_hub.close_session()
         yield server
-        huggingface_hub.close_session()
 
 
 @pytest.fixture(scope="module")
