@@ -68,6 +68,7 @@ OPTIONAL = {
     "zstandard",
     "tensorboard",
     "transformers",
+    "huggingface_hub",
     "peft",
 }
 

@@ -107,6 +107,7 @@ print(type(write.model).__name__)
     assert done.stdout.split()[-1] == type(model).__name__
     again = tmp_path / "model-again"
     assert {path.name for path in again.iterdir()} == {
+        "README.md",
         "config.json",
         "generation_config.json",
         "model.safetensors",

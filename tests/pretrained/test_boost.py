@@ -117,7 +117,7 @@ def test_save_load_and_back(family, tmp_path):
     disturb(model)
     after = logits(model, ids)
     model.save_pretrained(tmp_path / "whole")
-    assert {path.suffix for path in (tmp_path / "whole").iterdir()} <= {".json", ".safetensors", ".py"}
+    assert {path.suffix for path in (tmp_path / "whole").iterdir()} <= {".json", ".safetensors", ".py", ".md"}
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "whole")
     assert type(loaded) is type(model)
     assert loaded.config.model_type == f"boosted-{family}"

@@ -330,7 +330,7 @@ def test_export_of_a_run(text_file, tmp_path, capsys):
     assert tokenizer.decode(ids[0]) == text
     with torch.no_grad():
         assert torch.equal(model(ids).logits, trained.model(ids))
-    assert {path.suffix for path in out.iterdir()} <= {".json", ".safetensors"}
+    assert {path.suffix for path in out.iterdir()} <= {".json", ".safetensors", ".md"}
     capsys.readouterr()
     assert "is not an empty folder" in refused(["export", run, out], capsys)
     assert "is not a run folder" in refused(["export", tmp_path / "nowhere", tmp_path / "x"], capsys)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+UNTRAINED = "The corrections have not been trained: what the model computes is what its base computes, bit for bit."
+
 
 def run(
     model: Path,
@@ -37,8 +39,10 @@ def run(
         init: start of a full correction's queries and keys: copy or random.
         name: name of the correction.
     """
+    from boosted_attention.pretrained.card import Known, write_card
     from boosted_attention.pretrained.conversion import boost
     from boosted_attention.pretrained.folders import copy_tokenizer, load_model, quietly, require_model_folder
+    from boosted_attention.pretrained.origin import stated_licence
     from boosted_attention.storage.writing import require_empty_folder, staged_folder, writing_to
 
     require_model_folder(model)
@@ -49,6 +53,8 @@ def run(
     with writing_to(out), staged_folder(out) as place, quietly():
         boosted.save_pretrained(place)
         copy_tokenizer(model, place)
+        known = Known(licence=stated_licence(model), remarks=[UNTRAINED])
+        write_card(place, boosted, out.resolve().name, known)
     new = sum(p.numel() for p in boosted.parameters() if p.requires_grad)
     total = sum(p.numel() for p in boosted.parameters())
     print(f"written: {out}: {type(boosted).__name__}, {total:,} parameters, {new:,} of them in corrections and gates")

@@ -31,6 +31,8 @@ from boosted_attention.pretrained.named import (
     remove_correction,
     set_corrections,
 )
+from boosted_attention.pretrained.origin import hub_name
+from boosted_attention.pretrained.sharing import SharedModel
 from boosted_attention.pretrained.stages import Stage, freeze, install, newest
 from boosted_attention.storage.writing import write_atomically
 from boosted_attention.validation import InputError
@@ -75,7 +77,7 @@ class BoostedConfig:
         """Do nothing: the code that folders carry is written above, not copied from this file."""
 
 
-class BoostedModel:
+class BoostedModel(SharedModel):
     """Base of boosted models' classes: adds the rounds that the config names, before weights are loaded."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any):
@@ -130,7 +132,7 @@ class BoostedModel:
 
 def original_class(kind: type) -> type:
     """Return the class that a class of boosted models or configurations was made from."""
-    return next(base for base in kind.__mro__ if base is not kind and base not in (BoostedModel, BoostedConfig))
+    return next(base for base in kind.__mro__ if base not in (kind, BoostedModel, SharedModel, BoostedConfig))
 
 
 @cache
@@ -183,6 +185,8 @@ def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
         own.__class__ = config_class(type(own))
         own.boosting = []
         own.unboosted_architectures = own.architectures
+        if (name := hub_name(own)) is not None:
+            own.unboosted_name = name
         if hasattr(own, "auto_map"):
             own.unboosted_auto_map = own.auto_map
         own.auto_map = dict(AUTO_MAP)
@@ -195,7 +199,7 @@ def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
 def become_original(model: PreTrainedModel) -> None:
     """Give a model whose rounds are removed its own class and config back."""
     config, base = model.config, original_class(type(model))
-    for name in ("boosting", "auto_map"):
+    for name in ("boosting", "auto_map", "unboosted_name"):
         vars(config).pop(name, None)
     if hasattr(config, "unboosted_auto_map"):
         config.auto_map = vars(config).pop("unboosted_auto_map")

@@ -115,6 +115,6 @@ def quietly() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

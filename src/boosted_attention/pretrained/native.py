@@ -42,6 +42,7 @@ from boosted_attention.model.inputs import require_input
 from boosted_attention.model.language_model import LanguageModel
 from boosted_attention.model.loss import IGNORED
 from boosted_attention.pretrained.folders import load_model
+from boosted_attention.pretrained.sharing import SharedModel
 from boosted_attention.validation import InputError, require
 
 
@@ -60,7 +61,7 @@ class BoostedAttentionConfig(PreTrainedConfig):
         super().__init__(**kwargs)
 
 
-class BoostedAttentionForCausalLM(PreTrainedModel, GenerationMixin):
+class BoostedAttentionForCausalLM(SharedModel, PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     """A ``LanguageModel`` behind the interface of transformers."""
 
     config_class = BoostedAttentionConfig

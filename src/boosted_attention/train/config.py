@@ -12,7 +12,11 @@ from boosted_attention.documentation import documented_with
 from boosted_attention.train.optimizers import DEFAULT_OPTIMIZER, OPTIMIZERS, with_matrix_rate
 from boosted_attention.validation import is_number, is_seed, require, require_choice, require_count
 
-PROTOCOLS = ("full", "paper", "documents")  # how perplexity is measured; evaluation.py says what they mean
+PROTOCOLS = {  # how perplexity is measured; evaluation.py says more
+    "full": "every token of running text",
+    "paper": "rows, incomplete last batch dropped",
+    "documents": "each document alone, packed as in training; its first token not counted",
+}
 PRECISIONS = ("float32", "bfloat16", "float64")
 UNITS = ("steps", "epochs")
 DECAYED = ("all", "matrices")
@@ -30,6 +34,7 @@ LATER = {"pack": "none"}  # options that stand in a stored configuration only wh
 @documented_with(
     optimizers=", ".join(f"{name} ({kind.text})" for name, kind in OPTIMIZERS.items()),
     matrix_rates=", ".join(f"{rate:g} with {name}" for name, rate in with_matrix_rate().items()),
+    protocols=", ".join(f"{name} ({text})" for name, text in PROTOCOLS.items()),
     decayed=", ".join(f"{kind.weight_decay_on} with {name}" for name, kind in OPTIMIZERS.items()),
 )
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +89,7 @@ class TrainingConfig:
     eval_unit: str = "steps"
     """Unit of eval_every: steps or epochs."""
     protocol: str = "full"
-    """Measure of perplexity: full (every token of running text), paper (rows, incomplete last batch dropped) or
-    documents (each document alone, packed as in training; its first token not counted)."""
+    """Measure of perplexity: {protocols}."""
     precision: str = "float32"
     """Number format: float32, bfloat16 (autocast) or float64."""
     compile: bool = False

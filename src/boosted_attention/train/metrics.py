@@ -15,10 +15,11 @@ from typing import Any
 from boosted_attention.analysis.dynamics import DynamicsAtStep
 from boosted_attention.records import from_json, to_json
 from boosted_attention.storage.documents import DamagedError, is_there, read_bytes, typed
-from boosted_attention.storage.sealing import FileEntry, files_of, read_sealed
+from boosted_attention.storage.sealing import FILES, SEAL, FileEntry, files_of, read_sealed, verify
 from boosted_attention.storage.writing import free_name, write_atomically
 from boosted_attention.train import checkpoint
-from boosted_attention.train.results import EvaluationRow, StepRow
+from boosted_attention.train.results import EvaluationRow, RunResult, StepRow
+from boosted_attention.train.settings import CONFIG
 from boosted_attention.validation import InputError
 
 METRICS, RESULT = "metrics.jsonl", "result.json"
@@ -148,6 +149,23 @@ def sealed_rows(folder: Path) -> list[dict[str, Any]]:
         found, _ = checkpoint.latest(folder / "checkpoints", "step")
         sealed = None if found is None else metrics_of(found)
     return [] if sealed is None else rows_in(sealed_part(folder / METRICS, sealed))
+
+
+def read_result(folder: Path) -> RunResult | None:
+    """Return what came out of the run in a folder; None where it has not come to its end.
+
+    Args:
+        folder: the run's folder.
+
+    Raises:
+        DamagedError: result.json is not what was written, or config.json is another than that of the result.
+    """
+    path = folder / RESULT
+    if not is_there(path):
+        return None
+    document = read_sealed(path)
+    verify(folder, files_of(document, path), [CONFIG])
+    return typed(RunResult, {key: value for key, value in document.items() if key not in (SEAL, FILES)}, path)
 
 
 def metrics_of(found: checkpoint.Checkpoint) -> FileEntry:
