@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from mutants.operators import DRAWS, draw
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "boosted_attention"
 LIST = Path(__file__).with_name("planted.json")
+TOLERATED = {"d": 3, "f": 3}  # unnoticed ones of a draw: of thirty, of sixty
 SECONDS = 60  # in which a test must notice
+SEARCH = 600  # seconds in which a folder of tests is searched for one
 PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist"]
 
 
@@ -41,12 +44,11 @@ def main() -> int:
         by = notice(bug, options.find)
         print(f"{bug['id']:>4}  {'noticed by ' + by if by else 'NOT NOTICED'}  ({bug['file']})", flush=True)
         unnoticed += [] if by else [bug["id"]]
-    if options.find:
-        LIST.write_text(json.dumps(planted, indent=1) + "\n", encoding="utf-8")
+        if options.find:
+            LIST.write_text(json.dumps(planted, indent=1) + "\n", encoding="utf-8")
     count = sum("equivalent" not in bug for bug in chosen)
     print(f"{count - len(unnoticed)} of {count} noticed")
-    drawn = sum(id.startswith("d") for id in unnoticed)
-    return 0 if len(unnoticed) == drawn <= 3 else 1
+    return 1 if any(count > TOLERATED.get(kind, 0) for kind, count in Counter(id[0] for id in unnoticed).items()) else 0
 
 
 def notice(bug: dict[str, Any], find: bool) -> str | None:
@@ -59,8 +61,8 @@ def notice(bug: dict[str, Any], find: bool) -> str | None:
         shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
         plant(bug, copy)
         for tests in [noted] if noted else mirrored(bug["file"]):
-            failed = first_failure([tests], copy.parent)
-            if failed and not first_failure([failed], PACKAGE.parent):
+            failed = first_failure([tests], copy.parent, SECONDS if noted else SEARCH)
+            if failed and not first_failure([failed], PACKAGE.parent, SECONDS):
                 bug["noticed by"] = failed
                 return failed
     return None
@@ -87,12 +89,12 @@ def mirrored(file: str) -> list[str]:
     return [str(p) for p in (own, *folders) if (ROOT / p).exists()]
 
 
-def first_failure(tests: list[str], source: Path) -> str | None:
+def first_failure(tests: list[str], source: Path, seconds: float) -> str | None:
     """The first test that fails with the package of ``source``; None if all pass, or time runs out."""
     environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            [*PYTEST, *tests], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+            [*PYTEST, *tests], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
         return None

@@ -5,20 +5,21 @@ import json
 from pathlib import Path
 
 import pytest
-from mutants.__main__ import LIST, PACKAGE, mirrored, plant
+from mutants.__main__ import LIST, PACKAGE, TOLERATED, mirrored, plant
 from mutants.operators import DRAWS, KINDS, draw, sites
 
 ROOT = Path(__file__).parents[1]
 PLANTED = json.loads(LIST.read_text())
 
 
-def test_fifteen_went_unnoticed_and_thirty_were_drawn():
+def test_fifteen_went_unnoticed_and_ninety_were_drawn():
     ids = [bug["id"] for bug in PLANTED]
     assert len(set(ids)) == len(ids)
     assert sum(id.startswith("m") for id in ids) == 15
-    drawn = [bug for bug in PLANTED if bug["id"].startswith("d") and "equivalent" not in bug]
-    assert len(drawn) == 30
-    assert sum("noticed by" in bug for bug in drawn) >= 27
+    for draw_name, count in {"d": 30, "f": 60}.items():
+        drawn = [bug for bug in PLANTED if bug["id"].startswith(draw_name) and "equivalent" not in bug]
+        assert len(drawn) == count
+        assert sum("noticed by" in bug for bug in drawn) >= count - TOLERATED[draw_name]
     assert all("noticed by" in bug for bug in PLANTED if bug["id"].startswith("m"))
 
 

@@ -29,7 +29,7 @@ from boosted_attention import (
 )
 from boosted_attention.attention import reference
 from boosted_attention.attention.gates import GATES
-from boosted_attention.attention.learner import LEARNERS, own_options, register_learner
+from boosted_attention.attention.learner import LEARNERS, SoftmaxLearner, own_options, register_learner
 from boosted_attention.attention.options import CHOICES, OPTION_NAMES, LayerOptions, help_lines, layer_options
 from boosted_attention.attention.residuals import RESIDUALS
 from boosted_attention.documentation import argument_texts, field_texts
@@ -75,6 +75,23 @@ def test_signature_and_help_of_a_class_follow_from_its_options(layer):
     assert list(texts) == list(parameters)
     assert all(len(text) > 10 for text in texts.values())
     assert "(B, T, d_model) -> (B, T, d_model)" in layer.__doc__
+
+
+def test_an_option_of_a_learner_is_described_as_its_docstring_does():
+    (window, plain) = own_options(Described)
+    assert (window.name, window.default, window.text, window.kind) == ("window", 4, "Positions that are seen.", int)
+    assert (plain.name, plain.text) == ("plain", "")
+
+
+class Described(SoftmaxLearner):
+    """A learner with one option that is described and one that is not.
+
+    Args:
+        window: Positions that are seen.
+    """
+
+    def __init__(self, options, index, *, window: int = 4, plain: bool = False):
+        super().__init__(options, index)
 
 
 def test_a_class_with_arguments_of_its_own_shows_those():

@@ -52,6 +52,16 @@ def test_float64(name, length, n_kv_heads, kind):
     assert len(errors) == 2 + len(list(layer.parameters()))
 
 
+@pytest.mark.parametrize("kernel", ["auto", "explicit"])
+def test_scores_beyond_the_exponentials_range(kernel):
+    layer, x = build("boosted", scale=1e4, kernel=kernel), randn(2, 7, D_MODEL)
+    with capture(layer) as traces:
+        layer(x)
+    first = traces[""].rounds[0]
+    assert (first.scale * first.q @ first.k.transpose(-2, -1)).max() > 710  # where exp overflows in float64
+    assert_exact(layer, x, is_causal=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", every_layer())
 def test_lower_precision_is_as_good_as_the_plain_formula(name, dtype, full):

@@ -60,6 +60,17 @@ def test_jsonl_has_a_document_per_line(tmp_path):
         list(read_blocks(tmp_path / "a.jsonl.gz"))
 
 
+def test_a_line_may_be_as_long_as_the_limit_and_no_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr("boosted_attention.data.reading.LONGEST_LINE", 100)
+    path = tmp_path / "text.jsonl"
+    path.write_text(json.dumps({"text": "a" * 88}))
+    assert path.stat().st_size == 100
+    assert [block.text.strip() for block in read_blocks(path)] == ["a" * 88]
+    path.write_text(json.dumps({"text": "a" * 89}))
+    with pytest.raises(ValueError, match="a line of more than 100 characters"):
+        list(read_blocks(path))
+
+
 def test_a_single_file_is_cut_at_lines_into_shares(tmp_path):
     (tmp_path / "a.txt").write_text(TEXT)
     found = texts(open_corpus(tmp_path / "a.txt", held_out=0.2))
@@ -76,6 +87,8 @@ def test_many_files_are_held_out_whole(tmp_path):
     assert {split: len(files) for split, files in corpus.files.items()} == {"train": 18, "validation": 1, "test": 1}
     assert sorted("".join(texts(corpus).values()).split("\n")) == sorted([*(f"file {i}" for i in range(20)), ""])
     assert open_corpus(tmp_path).files == corpus.files
+    more = open_corpus(tmp_path, held_out=0.4).files
+    assert {split: len(files) for split, files in more.items()} == {"train": 12, "validation": 4, "test": 4}
     assert len(open_corpus(f"{tmp_path}/1*.txt").files["train"]) == 9  # a glob: 1, 10 to 19
 
 

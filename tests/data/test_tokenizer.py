@@ -5,10 +5,12 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
 
 from boosted_attention.data.corpora import CorpusConfig
 from boosted_attention.data.reading import read_blocks
-from boosted_attention.data.tokenizer import END_OF_TEXT, Tokenizer, build_tokenizer, first_lines
+from boosted_attention.data.tokenizer import END_OF_TEXT, Tokenizer, build_tokenizer, byte_characters, first_lines
 from tests.text import sample_text
 
 TEXT = sample_text(5000)
@@ -30,6 +32,20 @@ def test_kinds(bpe):
     assert paper.decode(paper.encode("ba  ba\n")).replace(" ", "") == "baba"  # spaces and newlines vanish
     assert paper.encode("☃") == []  # and characters it never saw
     assert not paper.invertible
+
+
+def test_bytes_are_written_as_gpt_2_does():
+    table = byte_characters()
+    assert set(table) == set(ByteLevel.alphabet())
+    assert (table[0], table[ord("A")], table[0x7F], table[0xFF]) == ("Ā", "A", "ġ", "ÿ")
+
+
+def test_nothing_is_added_to_a_text(bpe):
+    core = type(bpe.core).from_str(bpe.core.to_str())
+    core.post_processor = TemplateProcessing(single=f"{END_OF_TEXT} $A", special_tokens=[(END_OF_TEXT, 0)])
+    assert len(core.encode("ba").ids) == 1 + len(bpe.encode("ba"))
+    foreign = Tokenizer(core, "file")
+    assert foreign.encode("ba") == foreign.encode_batch(["ba"])[0] == bpe.encode("ba")
 
 
 @settings(max_examples=300)

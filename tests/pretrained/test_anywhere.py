@@ -1,7 +1,6 @@
 """Boosted folders, loaded wherever: in new processes, by the base's own class, from before, and by the commands."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from boosted_attention.storage.sealing import listing, write_sealed
 from tests.cli.test_train import refused
 from tests.pretrained.families import disturb, tiny, tokens
 from tests.pretrained.test_boost import logits
+from tests.processes import environment
 
 SOURCE = Path(boosted_attention.__file__).parent.parent
 FOUR = ("llama", "gpt2", "gpt_neox", "mistral")
@@ -40,12 +40,11 @@ def saved(folder, family="llama", **options):
 
 def new_process(script: str, *, package: bool = True, cache: Path | None = None) -> subprocess.CompletedProcess:
     """Run a script in a process that has imported nothing, where this package may be missing altogether."""
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
-    if cache is not None:
-        environment["HF_MODULES_CACHE"] = str(cache)
+    modules = {} if cache is None else {"HF_MODULES_CACHE": str(cache)}
+    started = environment(TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1", **modules)
     if not package:
         script = f"import sys; sys.modules['boosted_attention'] = None\n{script}"
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=started, check=False)
 
 
 ORDERS = {

@@ -13,6 +13,7 @@ from boosted_attention.cli.main import main
 from boosted_attention.data.tokenizer import build_tokenizer
 from boosted_attention.data.tokens import DataConfig, prepare
 from boosted_attention.model.loss import IGNORED
+from boosted_attention.pretrained import add_lora, boost
 from boosted_attention.pretrained.correction import is_correction
 from boosted_attention.pretrained.finetune import FinetuneConfig, lora_rank_for
 from boosted_attention.train import checkpoint
@@ -172,6 +173,14 @@ def test_adapters_of_packed_projections_divide_as_these_do(family, tmp_path):
             added = [inner @ part.flatten(0, -2).T for part in parts]
         for part, wanted in zip(added, expected, strict=True):
             torch.testing.assert_close(part, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rank", "factor"), [(8, 2.0), (32, 1.0)])
+def test_loras_factor_is_two_at_rank_8_and_falls_with_the_root_of_the_rank(rank, factor):
+    model = add_lora(boost(tiny("llama")), rank=rank)
+    factors = [module.scaling["default"] for module in model.modules() if hasattr(module, "lora_A")]
+    assert factors == pytest.approx([factor] * len(factors))
+    assert factors
 
 
 @pytest.mark.parametrize(("kind", "method"), [("ddp", "correction"), ("fsdp", "correction"), ("fsdp", "lora")])

@@ -5,6 +5,7 @@ import sys
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from boosted_attention import LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
@@ -21,6 +22,7 @@ def updated(parallel: Parallel) -> dict[str, Tensor]:
     model = LanguageModelConfig(**MODEL).build()
     gradients = {name: torch.randn_like(p) for name, p in model.named_parameters()}
     parallel.distribute(model, torch.device("cpu"), checkpointing=False, compiled=False)
+    assert parallel.shards == any(isinstance(p, DTensor) for p in model.parameters())
     optimizer = TrainingOptimizer(TrainingConfig(optimizer="muon", lr=8e-3, warmup=0), model)
     for step in range(2):
         optimizer.set_rates(step, 10)

@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 from boosted_attention.train import checkpoint
 from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
-from boosted_attention.train.parallel import ALONE
+from boosted_attention.train.parallel import ALONE, Parallel
+from tests.processes import environment
 from tests.train.one_update import updated
 
 SMALL = ["--tokenizer", "bytes", "--d-model", "32", "--n-layers", "2", "--n-heads", "4", "--max-len", "32"]
@@ -34,10 +35,6 @@ def command(processes: int, *options: object, restarts: int = 0, before: tuple[s
         start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         start += ["--max-restarts", str(restarts), "--monitor-interval", "0.1"]
     return [*start, *(before or ("-m", "boosted_attention")), *map(str, options)]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 
 
 def run(processes: int, *options: object, fails: bool = False, **more) -> subprocess.CompletedProcess:
@@ -167,6 +164,12 @@ def test_any_number_of_processes_with_muon(muon_case, alone, text_file, tmp_path
     one, other = (load_run(folder, "last").model.state_dict() for folder in (reference, tmp_path / "run"))
     for name, weight in one.items():
         torch.testing.assert_close(other[name], weight, rtol=0, atol=FEW_STEPS_BOUND)
+
+
+def test_fsdp_divides_the_model_among_several_processes():
+    assert Parallel(strategy="fsdp", rank=1, world=2).shards
+    assert not Parallel(strategy="fsdp").shards
+    assert not Parallel(strategy="ddp", rank=1, world=2).shards
 
 
 def test_a_divided_matrix_is_updated_as_a_whole_one(tmp_path):

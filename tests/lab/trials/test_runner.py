@@ -1,21 +1,18 @@
 """The runner: nothing twice, nothing lost, failures on their own, settings handed to every trial."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from boosted_attention.lab.trials.runner import execute
 from boosted_attention.lab.trials.trial import Settings, Trial
 from tests.lab.trials import works  # noqa: F401  registers them
-
-ROOT = Path(__file__).parents[3]
+from tests.processes import ROOT, environment
 
 
 def count_trial(value, log):
@@ -163,9 +160,8 @@ def slow_trials():
 def test_killed_at_any_moment_it_goes_on_from_there(tmp_path, how):
     script, out = tmp_path / "script.py", tmp_path / "out"
     script.write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        [sys.executable, str(script), str(out)], env=environment, stderr=subprocess.PIPE, cwd=ROOT
+        [sys.executable, str(script), str(out)], env=environment(), stderr=subprocess.PIPE, cwd=ROOT
     )
     deadline = time.monotonic() + 100
     while time.monotonic() < deadline and not list(out.glob("trials/*/result.json")):
