@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install reproduce test test-full lint format bench families mutants faults pairs
+.PHONY: help install reproduce test test-full lint format bench families mutants faults pairs release
 
 help:
 	@echo "make reproduce   the main job: the paper, its controls and its claims, in minutes"
@@ -14,6 +14,7 @@ help:
 	@echo "make mutants     planted bugs, each with the test that notices it"
 	@echo "make faults      two hours of attempts to break what is promised: docs/reliability.md; goes on where it was"
 	@echo "make pairs       the trained models of pairs/ once more, in half an hour"
+	@echo "make release     wheel and source archive of this commit in dist/, built, compared and tried"
 
 install: $(INSTALLED)
 
@@ -55,3 +56,6 @@ faults: $(INSTALLED)
 
 pairs: $(INSTALLED)
 	$(BIN)/python -m pairs
+
+release: $(INSTALLED)
+	$(BIN)/python -m release
