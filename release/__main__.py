@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import tempfile
 from pathlib import Path
 
 from boosted_attention.storage.writing import staged_folder
 from release.contents import sdist_problems, wheel_problems
 from release.readiness import readiness, version_of
-from release.trial import build, here, install, use
+from release.trial import build, install, use
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,7 +29,10 @@ def main() -> int:
         print("they hold the files and metadata of the commit", flush=True)
         programs = install(wheel, ROOT, scratch / "user", clean=clean)
         refuse_any(use(programs, version, scratch))
-        print(f"the wheel works on Python {here()}, without extras: import, every command, one check", flush=True)
+        print(
+            f"the wheel works on Python {platform.python_version()}, without extras: import, every command, one check",
+            flush=True,
+        )
     print(f"dist/ holds boosted-attention {version}")
     return 0
 

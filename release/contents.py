@@ -14,11 +14,11 @@ from markdown_it import MarkdownIt
 from release.readiness import tracked, version_of
 
 NOT_ARCHIVED = {".ci", ".pre-commit-config.yaml"}  # of the commit: what serves its own hosts and editors
-ADDED = {"PKG-INFO"}  # by the builder
+METADATA = "PKG-INFO"  # what the builder adds
 
 
 def wheel_problems(wheel: Path, root: Path) -> list[str]:
-    """Return how a wheel differs from the package in the commit, code, pages, styles and pictures, and from its text."""
+    """Return how a wheel differs from the commit's package, its pages, styles and pictures, and in metadata."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
@@ -30,14 +30,11 @@ def wheel_problems(wheel: Path, root: Path) -> list[str]:
 def sdist_problems(sdist: Path, root: Path) -> list[str]:
     """Return how a source archive differs from the commit, with whose files the tests must run."""
     with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-        held = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
-        file = archive.extractfile(f"{sdist.name.removesuffix('.tar.gz')}/PKG-INFO") if "PKG-INFO" in names else None
-        described = None if file is None else BytesParser().parsebytes(file.read())
-    expected = {path for path in tracked(root) if path.partition("/")[0] not in NOT_ARCHIVED}
-    problems = differences("the source archive", held - ADDED, expected)
-    if described is None:
-        return [*problems, "the source archive has no PKG-INFO"]
+        held = {member.name.partition("/")[2]: member for member in archive.getmembers() if member.isfile()}
+        file = archive.extractfile(held[METADATA]) if METADATA in held else None
+        described = BytesParser().parsebytes(b"" if file is None else file.read())
+    expected = {path for path in tracked(root) if path.partition("/")[0] not in NOT_ARCHIVED} | {METADATA}
+    problems = differences("the source archive", set(held), expected)
     return problems + metadata_problems("the source archive", described, root)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
-import sys
 import sysconfig
 import tomllib
 import venv
@@ -18,10 +18,12 @@ NAMES = "from boosted_attention.cli.main import COMMANDS; print(*COMMANDS)"
 
 def run(*words: str | Path, cwd: Path | None = None) -> str:
     """Return what a command prints; end with its complaint if it fails."""
-    done = subprocess.run([str(word) for word in words], cwd=cwd, capture_output=True, text=True, check=False)
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which could hide the wheel
+    command = [str(word) for word in words]
+    done = subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["without a word"]
-        raise SystemExit(f"release: {' '.join(str(word) for word in words)} failed: {said[0]}")
+        raise SystemExit(f"release: {' '.join(command)} failed: {said[0]}")
     return done.stdout
 
 
@@ -100,8 +102,3 @@ def use(programs: Path, version: str, elsewhere: Path) -> list[str]:
             problems.append(f"boosted-attention {' '.join([*words, '--help'])} shows no usage")
     run(command, "check", "boosted", cwd=elsewhere)
     return problems
-
-
-def here() -> str:
-    """Return the Python version that the wheel is tried with."""
-    return ".".join(map(str, sys.version_info[:3]))
