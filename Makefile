@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install reproduce test test-full lint format bench families mutants faults pairs docs
+.PHONY: help install reproduce test test-full lint format bench families mutants faults pairs docs release
 
 help:
 	@echo "make reproduce   the main job: the paper, its controls and its claims, in minutes"
@@ -15,6 +15,7 @@ help:
 	@echo "make mutants     planted bugs, each with the test that notices it"
 	@echo "make faults      two hours of attempts to break what is promised: docs/reliability.md; goes on where it was"
 	@echo "make pairs       the trained models of pairs/ once more, in half an hour"
+	@echo "make release     wheel and source archive of this commit in dist/, built, compared and tried"
 
 install: $(INSTALLED)
 
@@ -60,3 +61,6 @@ pairs: $(INSTALLED)
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "out/docs/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/docs"
+
+release: $(INSTALLED)
+	$(BIN)/python -m release

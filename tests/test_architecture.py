@@ -67,6 +67,7 @@ OPTIONAL = {
     "datasets",
     "zstandard",
     "tensorboard",
+    "trackio",
     "transformers",
     "huggingface_hub",
     "peft",

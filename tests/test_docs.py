@@ -18,13 +18,19 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "pairs/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+# Packages of extras, each with the test that runs the blocks that import it.
+ELSEWHERE = {
+    "lm_eval": "tests/pretrained/test_lm_eval.py",
+    "nnsight": "tests/analysis/test_interpretability.py",
+    "bertviz": "tests/analysis/test_interpretability.py",
+}
 
 
 def blocks(language: str):
     for page in PAGES:
         found = re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
         for i, code in enumerate(found):
-            if "lm_eval" not in code:  # which needs a model and a task: tests/pretrained/test_lm_eval.py
+            if not any(f"from {package}" in code for package in ELSEWHERE):
                 yield pytest.param(code, id=f"{page.relative_to(ROOT)}-{i}")
 
 
@@ -69,6 +75,11 @@ def test_shell_blocks_are_true(code, run_once):
             run_once(line, command[1:])
         else:  # the plain lines the make targets stand for
             assert line in everything
+
+
+def test_blocks_of_extras_run_elsewhere():
+    for package, test in ELSEWHERE.items():
+        assert f'"{package}"' in (ROOT / test).read_text()
 
 
 def test_every_language_of_a_block_is_tested():

@@ -220,7 +220,10 @@ def test_from_the_command_line(models, text_file, tmp_path, capsys):
         200,
         "--out",
         out,
+        "--log-to",
+        "csv",
     )
+    assert (out / "metrics.csv").read_text().count("\n") == 8  # the heading, four steps and three evaluations
     command("evaluate", out)
     command("generate", out, "bado", "--tokens", 5)
     command("analyze", out, "--sequences", 2)

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed.run import get_args_parser
 
+from boosted_attention.cli import finetune, train
+from boosted_attention.cli.wording import Wording
 from boosted_attention.train import checkpoint
 from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
@@ -125,12 +128,24 @@ def alone(text_file, tmp_path_factory):
     return get
 
 
+def test_torchrun_takes_no_option_of_ours_for_its_own():
+    """A name that is the beginning of one of its own would be refused before we see it."""
+    theirs = {name.replace("_", "-") for action in get_args_parser()._actions for name in action.option_strings}
+    for run_of in (train.prepare([]), finetune.run):
+        for name in Wording(run_of).options:
+            flag = f"--{name.replace('_', '-')}"
+            assert not any(other.startswith(flag) for other in theirs), flag
+
+
 def test_any_number_of_processes(case, alone, text_file, tmp_path):
     n, kind, attention, precision, steps = case
-    options = ["--attention", attention, "--precision", precision, "--accumulate", 4]
+    options = ["--attention", attention, "--precision", precision, "--accumulate", 4, "--log-to", "csv"]
     done = run(n, *training(text_file, tmp_path / "run", *options, "--parallel", kind, steps=steps))
     assert f"{n} processes ({kind})" in done.stderr
     assert done.stdout.count("test perplexity") == 1  # one process speaks
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    lines = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines[1:]] == [str(row["step"]) for row in rows]  # and writes
     reference = alone(attention, precision, steps, "--accumulate", "4")
     assert_same_losses(reference, tmp_path / "run", FEW_STEPS_BOUND if steps == FEW_STEPS else BOUNDS[precision])
     one, other = (load_run(folder) for folder in (reference, tmp_path / "run"))

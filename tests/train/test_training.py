@@ -276,18 +276,6 @@ def test_a_run_stopped_before_its_first_evaluation_can_be_loaded(text_file, tmp_
     assert load_run(tmp_path / "run").step == 3
 
 
-def test_tensorboard_files_are_written(text_file, tmp_path):
-    pytest.importorskip("tensorboard")
-    run = small_trainer(tmp_path / "run", text_file, steps=3)
-    run.tensorboard = True
-    run.run()
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
-    assert [event.step for event in board.Scalars("loss")] == [1, 2, 3]
-    assert [event.step for event in board.Scalars("validation_loss")] == [0, 3]
-
-
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path

@@ -17,11 +17,13 @@ from boosted_attention.analysis.halting import RoundsTaken, rounds_taken
 from boosted_attention.analysis.hull import HullDistances, LayerHull, hull_distance, hull_study
 from boosted_attention.analysis.importance import Importance, LayerImportance, importance, most_important
 from boosted_attention.analysis.interval import Interval
+from boosted_attention.analysis.maps import AttentionMaps, attention_maps
 from boosted_attention.analysis.specialisation import Specialisation, SpecialisationStudy
 from boosted_attention.analysis.survey import Study, draw_rows, survey
 
 __all__ = [
     "Analysis",
+    "AttentionMaps",
     "Corrections",
     "DynamicsAtStep",
     "DynamicsStudy",
@@ -42,6 +44,7 @@ __all__ = [
     "Specialisation",
     "SpecialisationStudy",
     "Study",
+    "attention_maps",
     "corrections",
     "draw_rows",
     "dynamics_probe",

@@ -27,7 +27,7 @@ def run(
     resume: bool = False,
     device: str = "cpu",
     checkpoint_every: int = 50,
-    tensorboard: bool = False,
+    log_to: tuple[str, ...] = (),
     parallel: str = "ddp",
     checkpoint_activations: bool = False,
     training: Annotated[TrainingConfig, tyro.conf.OmitArgPrefixes] = DEFAULTS,
@@ -49,7 +49,7 @@ def run(
         resume: continuation from the last checkpoint in --out; a run that has not begun begins.
         device: device to train on: cpu, cuda or mps.
         checkpoint_every: steps between checkpoints.
-        tensorboard: TensorBoard files beside metrics.jsonl.
+        log_to: tools that get copies of metrics.jsonl, one or several: tensorboard, trackio, csv.
         parallel: sharing of the model by torchrun's processes: ddp (each holds all) or fsdp (each holds a part).
         checkpoint_activations: activations computed twice instead of kept, to save memory.
     """
@@ -76,7 +76,7 @@ def run(
         resume=resume,
         device=device,
         checkpoint_every=checkpoint_every,
-        tensorboard=tensorboard,
+        log_to=log_to,
         parallel=parallel,
         checkpoint_activations=checkpoint_activations,
     )

@@ -42,7 +42,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         resume: bool = False,
         device: str = "cpu",
         checkpoint_every: int = 200,
-        tensorboard: bool = False,
+        log_to: tuple[str, ...] = (),
         parallel: str = "ddp",
         checkpoint_activations: bool = False,
         attention_options: tuple[str, ...] = (),
@@ -66,7 +66,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
             resume: continuation from the last checkpoint in --out; a run that has not begun begins.
             device: device to train on: cpu, cuda or mps.
             checkpoint_every: steps between checkpoints.
-            tensorboard: TensorBoard files beside metrics.jsonl.
+            log_to: tools that get copies of metrics.jsonl, one or several: tensorboard, trackio, csv.
             parallel: sharing of the model by torchrun's processes: ddp (each holds all) or fsdp (each holds a part).
             checkpoint_activations: activations computed twice instead of kept, to save memory.
             attention_options: options of the attention layer, such as n_rounds=3 gate=scalar; for boosted attention:
@@ -78,7 +78,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
             resume=resume,
             device=device,
             checkpoint_every=checkpoint_every,
-            tensorboard=tensorboard,
+            log_to=log_to,
             parallel=parallel,
             checkpoint_activations=checkpoint_activations,
         )
@@ -137,7 +137,7 @@ class Options:
     resume: bool
     device: str
     checkpoint_every: int
-    tensorboard: bool
+    log_to: tuple[str, ...]
     parallel: str
     checkpoint_activations: bool
 
@@ -145,8 +145,10 @@ class Options:
 def train(config: RunConfig, folder: Path, options: Options) -> int:
     """Train in as many processes as torchrun started, and return the exit code."""
     from boosted_attention.train.parallel import another_died, processes
+    from boosted_attention.train.sinks import require_sinks
 
     require(options.checkpoint_every >= 1, f"checkpoint_every={options.checkpoint_every} must be at least 1")
+    require_sinks(options.log_to)
     try:
         with processes(options.parallel, options.device) as (parallel, device):
             return train_together(config, folder, replace(options, device=device), parallel)
@@ -186,7 +188,7 @@ def train_together(config: RunConfig, folder: Path, options: Options, parallel: 
                 parallel=parallel,
                 observer=line,
                 checkpoint_every=options.checkpoint_every,
-                tensorboard=options.tensorboard,
+                log_to=options.log_to,
                 checkpoint_activations=options.checkpoint_activations,
             )
         )

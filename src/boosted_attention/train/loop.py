@@ -46,6 +46,7 @@ from boosted_attention.train.settings import (
 )
 from boosted_attention.train.setup import TrainingSetup
 from boosted_attention.train.signals import STOPS, Stopped
+from boosted_attention.train.sinks import Copies
 from boosted_attention.validation import InputError, require
 
 DYNAMICS_ROWS = 4  # of validation text, at every evaluation
@@ -95,8 +96,7 @@ class TrainingLoop:
         )
         self.trainable = trained_parameters(self.model)
         self._enter(phase_of(setup.phases, 0 if found is None else max(0, found.step - 1)))  # whose state it holds
-        path = self.folder / METRICS
-        self.metrics = Metrics(path, tensorboard=setup.tensorboard) if self.parallel.main else NoMetrics()
+        self.metrics = self._metrics() if self.parallel.main else NoMetrics()
         self.done, self.tokens, self.seconds = 0, 0, 0.0
         self.best: ValidationRow | None = None
         self.found = found
@@ -119,6 +119,11 @@ class TrainingLoop:
     def _config(self) -> dict[str, Any]:
         """Return everything that decides what comes out, as config.json holds it."""
         return {**self.setup.config.to_dict(), "fingerprint": self.setup.data.fingerprint}
+
+    def _metrics(self) -> Metrics:
+        """Return what writes metrics.jsonl and its copies."""
+        copies = Copies(self.setup.log_to, self.folder, self._config(), self.observer.remark)
+        return Metrics(self.folder / METRICS, copies)
 
     def finish(self) -> RunResult:
         """Train to the end, test the best checkpoint and write result.json."""

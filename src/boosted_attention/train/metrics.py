@@ -20,25 +20,24 @@ from boosted_attention.storage.writing import free_name, write_atomically
 from boosted_attention.train import checkpoint
 from boosted_attention.train.results import EvaluationRow, RunResult, StepRow
 from boosted_attention.train.settings import CONFIG
-from boosted_attention.validation import InputError
+from boosted_attention.train.sinks import Copies
 
 METRICS, RESULT = "metrics.jsonl", "result.json"
 LARGEST = 2**32  # bytes of all rows
 
 
 class Metrics:
-    """Writes the metrics of a run, into a file and, on request, for TensorBoard.
+    """Writes the metrics of a run into a file, and hands copies on.
 
     Args:
         path: the file, metrics.jsonl in the run's folder.
-        tensorboard: also write TensorBoard files, beside it.
+        copies: what gets copies of its rows.
     """
 
-    def __init__(self, path: Path, tensorboard: bool = False):
-        self.path = path
+    def __init__(self, path: Path, copies: Copies):
+        self.path, self.copies = path, copies
         self.file = None
         self.digest, self.size = hashlib.sha256(), 0  # of what was written
-        self.tensorboard, self.board = tensorboard, None
 
     def cut(self, step: int, sealed: FileEntry | None) -> list[str]:
         """Keep the rows up to ``step``, which a checkpoint has sealed; return what is wrong with them.
@@ -47,8 +46,6 @@ class Metrics:
             step: where the run goes on; rows beyond it will be written again.
             sealed: size and sha256 of the rows up to ``step``; None for a run that begins.
         """
-        if self.tensorboard:
-            self.board = open_board(self.path.parent / "tensorboard", step)
         kept, problems = b"", []
         if sealed is not None:
             try:
@@ -60,6 +57,8 @@ class Metrics:
         write_atomically(self.path, kept.decode())
         self.digest, self.size = hashlib.sha256(kept), len(kept)
         self.file = self.path.open("ab")
+        if self.copies.sinks:
+            self.copies.begin(rows_in(kept))
         return problems
 
     def write(self, row: StepRow | EvaluationRow) -> None:
@@ -70,10 +69,7 @@ class Metrics:
         self.file.flush()
         self.digest.update(line)
         self.size += len(line)
-        if self.board is not None:
-            for key, value in values.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(key, value, row.step)
+        self.copies.log(values)
 
     def written(self) -> FileEntry:
         """Return size and sha256 of the rows so far."""
@@ -86,8 +82,7 @@ class Metrics:
     def close(self) -> None:
         if self.file is not None:
             self.file.close()
-        if self.board is not None:
-            self.board.close()
+            self.copies.finish()
 
 
 class NoMetrics:
@@ -187,12 +182,3 @@ def dynamics_of(folder: Path) -> list[DynamicsAtStep]:
     """Return what the rounds did at each evaluation of the run in a folder; nothing of models without rounds."""
     rows: Sequence[EvaluationRow] = evaluation_rows(folder)
     return [DynamicsAtStep(step=row.step, rounds=row.rounds) for row in rows if row.rounds]
-
-
-def open_board(folder: Path, step: int) -> Any:
-    """Open TensorBoard's writer, which drops what it wrote beyond ``step``."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError("tensorboard=True needs tensorboard (pip install 'boosted-attention[tensorboard]')") from None
-    return SummaryWriter(folder, purge_step=step + 1 if step else None)

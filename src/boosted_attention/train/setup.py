@@ -17,6 +17,7 @@ from boosted_attention.train.optim import require_groups
 from boosted_attention.train.parallel import ALONE, Parallel
 from boosted_attention.train.phases import joint, require_trained_rounds, stagewise
 from boosted_attention.train.run_config import RunConfig
+from boosted_attention.train.sinks import require_sinks
 from boosted_attention.validation import require
 
 
@@ -39,8 +40,8 @@ class TrainingSetup:
     """Device on which the model is trained, such as "cpu" or "cuda"."""
     checkpoint_every: int = 200
     """Steps between checkpoints; 0 writes one at the end only."""
-    tensorboard: bool = False
-    """TensorBoard files beside metrics.jsonl."""
+    log_to: tuple[str, ...] = ()
+    """Names of tools that get copies of the metrics: "tensorboard", "trackio", "csv"."""
     checkpoint_activations: bool = False
     """Activations computed twice instead of kept."""
     observer: TrainingObserver = field(default_factory=Unwatched)
@@ -50,6 +51,7 @@ class TrainingSetup:
 
     def __post_init__(self) -> None:
         self.training = self.config.training
+        require_sinks(self.log_to)
         require(
             self.data.tokenizer.vocab_size == self.config.model.vocab_size,
             f"the tokenizer has {self.data.tokenizer.vocab_size} tokens, the model vocab_size="
