@@ -1,4 +1,4 @@
-"""Boosted models of transformers on the page: the same views, without a lens."""
+"""Boosted models of transformers on the page: the same views, and a lens where their streams can be read."""
 
 from dataclasses import replace
 
@@ -7,15 +7,20 @@ import pytest
 pytest.importorskip("transformers")
 
 import torch
+from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config
 
 from boosted_attention import boost
 from boosted_attention.attention.switch import disable_rounds
 from boosted_attention.cli.loading import load_trained
 from boosted_attention.data.tokenizer import Tokenizer, byte_tokenizer
 from boosted_attention.explore.explorer import Explorer
+from boosted_attention.explore.passes import run_pass
 from boosted_attention.explore.questions import Patch, Question
+from boosted_attention.pretrained.finetuned import FinetunedModel
 from boosted_attention.validation import InputError
-from tests.pretrained.families import tiny
+from tests.pretrained.families import disturb, tiny
+
+SIZE = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48}
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +49,53 @@ def test_a_boosted_model_of_transformers_is_looked_into_and_patched(explorer):
     shown = plain.layers[0][1]
     assert len(shown.attention[0]) == len("def read(")
     assert shown.gate is not None
-    assert shown.lens is None
+    assert shown.lens is not None
     assert edited.layers[0][1].factor == 0
     with disable_rounds(model, layers=0, rounds=1):
         p = model(explorer.ids_of(asked)[None])[0, -1].float().softmax(dim=-1)
     assert edited.guesses[0].probability == pytest.approx(float(p.max()), rel=1e-3)
     assert edited.guesses[0].id == int(p.argmax())
+
+
+def wrapped(model):
+    """A model, boosted with corrections that say something, as the explorer has it."""
+    model = boost(model)
+    disturb(model)
+    return FinetunedModel(model.eval(), None)
+
+
+def passed(model):
+    ids = torch.randint(2, 60, (9,))
+    return run_pass(model, ids, {}, nothing)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "phi"])
+def test_a_lens_reads_what_the_model_adds(family):
+    """Behind a round the stream is h + F, and behind the last layer it is what the model predicts from."""
+    done = passed(wrapped(tiny(family)))
+    assert done.lens is not None
+    last = len(done.layers) - 1
+    first, second = (done.layers[last].rounds[m].estimate for m in (0, 1))
+    h = done.lens.stream(last, None)
+    torch.testing.assert_close(done.lens.stream(last, first), h + first)
+    torch.testing.assert_close(done.lens.stream(last, second), h + second)
+    final = done.lens.seen[done.lens.norm].read
+    torch.testing.assert_close(done.lens.predicts(final)[0], done.logits.log_softmax(dim=-1), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "config",
+    [
+        Gemma2Config(**SIZE, num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_hidden_layers=2),
+        BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4),
+    ],
+    ids=["gemma 2", "bloom"],
+)
+def test_a_model_that_changes_what_its_attention_returns_has_no_lens(config):
+    """Gemma 2 normalises it, and Bloom's attention adds to the stream itself."""
+    assert passed(wrapped(AutoModelForCausalLM.from_config(config))).lens is None
 
 
 def test_a_model_without_our_layers_is_refused(tmp_path):

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from boosted_attention.attention.layer import AttentionLayer
+from boosted_attention.explore.foreign_lens import ForeignLens
 from boosted_attention.model.blocks import Block
 from boosted_attention.model.language_model import LanguageModel
 
@@ -46,6 +48,10 @@ class Lens:
 
         return keep
 
+    def reads(self, logits: Tensor) -> bool:
+        """Say whether streams can be read as predictions: always, since ``lens_of`` has asked the model."""
+        return True
+
     @torch.no_grad()
     def stream(self, layer: int, estimate: Tensor | None) -> Tensor:
         """Return the stream (B, T, D) of a layer behind an estimate (B, T, D'), or before all of them with None."""
@@ -64,13 +70,31 @@ class Lens:
         return functional.linear(self.model.norm(stream), self.model.projection).float().log_softmax(dim=-1).cpu()
 
 
-def lens_of(model: nn.Module) -> Lens | None:
+AnyLens = Lens | ForeignLens
+
+
+@runtime_checkable
+class HasHead(Protocol):
+    """A model of transformers, known without importing that."""
+
+    def get_output_embeddings(self) -> nn.Module: ...
+
+
+def lens_of(model: nn.Module) -> AnyLens | None:
     """Return a lens for a model; None where no stream carries what a round adds unchanged.
 
-    Models of transformers add to their streams in ways of their own, fed layers read no stream, and tokens that halt
-    take a mean of estimates.
+    Fed layers read no stream, and tokens that halt take a mean of estimates. Models of transformers add to their
+    streams in ways of their own: whether one can be read is known after a pass (``reads``).
     """
-    if not isinstance(model, LanguageModel) or model.feed is not None or model.config.halting != "none":
+    if isinstance(model, LanguageModel):
+        return own_lens(model)
+    foreign = getattr(model, "model", None)
+    return ForeignLens(model, foreign.get_output_embeddings()) if isinstance(foreign, HasHead) else None
+
+
+def own_lens(model: LanguageModel) -> Lens | None:
+    """Return a lens for a model of ours."""
+    if model.feed is not None or model.config.halting != "none":
         return None
     layers = [block.attention for block in model.layers if isinstance(block, Block)]
     plain = all(isinstance(layer, AttentionLayer) and layer.halting is None for layer in layers)

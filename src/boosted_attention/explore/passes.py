@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from boosted_attention.analysis.survey import logits_of
 from boosted_attention.attention.layer import AttentionLayer
 from boosted_attention.attention.trace import RoundTrace, Traced, capture, traced_layers
-from boosted_attention.explore.lens import Lens, lens_of
+from boosted_attention.explore.lens import AnyLens, lens_of
 from boosted_attention.explore.patching import Factors, patched
 
 Check = Callable[[], None]  # raises where nobody waits for the result any more
@@ -33,7 +33,7 @@ class Pass:
 
     logits: Tensor  # (T, V)
     layers: list[PassedLayer]
-    lens: Lens | None  # None where the stream cannot be read in the middle of the model
+    lens: AnyLens | None  # None where the stream cannot be read in the middle of the model
 
 
 @torch.no_grad()
@@ -56,13 +56,15 @@ def run_pass(model: nn.Module, ids: Tensor, factors: Factors, check: Check) -> P
         if lens is not None:
             block.enter_context(lens.watching())
         traces = block.enter_context(capture(model))
-        logits = logits_of(model, ids[None].to(next(model.parameters()).device))[0].float().cpu()  # (T, V)
+        logits = logits_of(model, ids[None].to(next(model.parameters()).device))  # (1, T, V)
         found = []
         for name, layer in layers.items():
             ran = [m for m in range(layer.n_rounds) if m not in layer.disabled]
             rounds = dict(zip(ran, traces[name].rounds, strict=True))
             found.append(PassedLayer(n_rounds=layer.n_rounds, n_heads=heads_of(layer), rounds=rounds))
-    return Pass(logits=logits, layers=found, lens=lens)
+    return Pass(
+        logits=logits[0].float().cpu(), layers=found, lens=lens if lens is not None and lens.reads(logits) else None
+    )
 
 
 def heads_of(layer: Traced) -> int | None:

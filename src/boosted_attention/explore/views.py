@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from boosted_attention.attention.trace import RoundTrace
-from boosted_attention.explore.lens import Lens
+from boosted_attention.explore.lens import AnyLens
 from boosted_attention.explore.passes import Check, Pass, PassedLayer, plain_logits, run_pass
 from boosted_attention.explore.patching import Factors
 
@@ -145,7 +145,7 @@ def gates_of_heads(trace: RoundTrace, n_heads: int | None, position: int) -> lis
 
 
 def lens_view(
-    lens: Lens, passed: PassedLayer, layer: int, m: int, position: int, target: int, vocabulary: Sequence[str]
+    lens: AnyLens, passed: PassedLayer, layer: int, m: int, position: int, target: int, vocabulary: Sequence[str]
 ) -> LensView:
     """Read the stream with a round's contribution and without it."""
     earlier = [i for i in passed.rounds if i < m]
