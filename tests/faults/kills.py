@@ -21,11 +21,11 @@ OPTIMIZERS = ("adamw", "muon")
 MOST_FLUSHES = 60  # of a run, roughly
 
 
-def end_of(folder: Path) -> Any:
+def end_of_run(folder: Path, steps: int) -> Any:
     """Everything that must be the same: weights, optimizer, history without the clock, scores."""
     found, problems = checkpoint.latest(folder / "checkpoints", "step")
     assert found is not None, problems
-    assert found.step == STEPS
+    assert found.step == steps
     rows = [{k: v for k, v in row.items() if k != "seconds"} for row in read_metrics(folder / "metrics.jsonl")]
     result = json.loads((folder / "result.json").read_text())
     sums = {name: about.sha256 for name, about in found.files.items()}
@@ -47,7 +47,7 @@ def undisturbed(workshop: Workshop, optimizer: str) -> tuple[Any, float]:
     started = time.monotonic()
     process = in_process(folder, workshop.text, None, optimizer)
     process.join()
-    return end_of(folder), time.monotonic() - started
+    return end_of_run(folder, STEPS), time.monotonic() - started
 
 
 def kill(draw: random.Random, workshop: Workshop, place: Path) -> str | None:
@@ -75,7 +75,7 @@ def kill(draw: random.Random, workshop: Workshop, place: Path) -> str | None:
     process.join()
     if process.exitcode:
         return f"{optimizer}, {moments}: continued to exit code {process.exitcode}"
-    return None if end_of(folder) == end else f"{optimizer}, {moments}: another end"
+    return None if end_of_run(folder, STEPS) == end else f"{optimizer}, {moments}: another end"
 
 
 HUNTS = (
