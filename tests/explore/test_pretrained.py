@@ -18,6 +18,7 @@ from boosted_attention.explore.passes import run_pass
 from boosted_attention.explore.questions import Patch, Question
 from boosted_attention.pretrained.finetuned import FinetunedModel
 from boosted_attention.validation import InputError
+from tests.explore.conftest import nothing, whole_view
 from tests.pretrained.families import disturb, tiny
 
 SIZE = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48}
@@ -35,17 +36,13 @@ def explorer(tmp_path_factory):
     return Explorer([load_trained(folder, "best")], ["boosted"], "")
 
 
-def nothing():
-    """The check of a question whose reader waits."""
-
-
 @torch.no_grad()
 def test_a_boosted_model_of_transformers_is_looked_into_and_patched(explorer):
     model = explorer.runs[0].module
     patch = Patch(side=0, layer=0, round=1, factor=0.0)
     asked = Question(tab="a", number=1, text="def read(", patches=[patch])
-    (plain,) = explorer.view(replace(asked, patches=[]), nothing).sides
-    (edited,) = explorer.view(asked, nothing).sides
+    (plain,) = whole_view(explorer, replace(asked, patches=[])).sides
+    (edited,) = whole_view(explorer, asked).sides
     shown = plain.layers[0][1]
     assert len(shown.attention[0]) == len("def read(")
     assert shown.gate is not None

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from itertools import islice
 
 import pytest
 
@@ -35,8 +36,9 @@ def send(server, method="GET", path="", body=None, token=None, **headers):
 
 
 def ask(server, what="view", **changes):
+    """Ask a question; return the status and the first line of the answer."""
     status, _, body = send(server, "POST", what, json.dumps({**ASKED, **changes}))
-    return status, json.loads(body)
+    return status, json.loads(body.splitlines()[0])
 
 
 def test_it_listens_on_this_machine_only(server):
@@ -148,12 +150,12 @@ def test_a_newer_question_of_the_tab_takes_the_place_of_an_older_one(runs):
     begun, go_on = threading.Event(), threading.Event()
 
     class Slow(Explorer):
-        def view(self, question, check):
+        def parts(self, question, check):
             if question.number == 1:
                 begun.set()
                 go_on.wait(10)
             check()
-            return super().view(question, check)
+            yield from super().parts(question, check)
 
     answers = {}
     with served(Slow(runs[:1], ["boosted"], "")) as server:
@@ -172,11 +174,66 @@ def test_a_newer_question_of_the_tab_takes_the_place_of_an_older_one(runs):
 
 def test_an_error_of_ours_is_said_without_what_was_typed(runs):
     class Broken(Explorer):
-        def view(self, question, check):
+        def parts(self, question, check):
+            if question.number == 2:
+                yield from islice(super().parts(question, check), 2)
             raise RuntimeError(question.text)
 
     with served(Broken(runs[:1], ["boosted"], "")) as server:
         assert ask(server) == (500, {"error": "The server failed: RuntimeError."})
+        status, _, body = send(server, "POST", "view", json.dumps({**ASKED, "number": 2}))
+    assert status == 200
+    assert [list(json.loads(line)) for line in body.splitlines()][1:] == [["side", "layer", "rounds"], ["error"]]
+    assert ASKED["text"].encode() not in body.splitlines()[-1]
+
+
+def test_layers_come_as_they_are_known(runs):
+    """What is known of the whole text has arrived before the first layer is looked at."""
+    arrived = threading.Event()
+
+    class Slow(Explorer):
+        def parts(self, question, check):
+            view, *layers = super().parts(question, check)
+            yield view
+            assert arrived.wait(10)
+            yield from layers
+
+    with served(Slow(runs[:1], ["boosted"], "")) as server:
+        request = urllib.request.Request(
+            f"{server.address}view", json.dumps(ASKED).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            assert answer.headers["Content-Type"] == "application/x-ndjson"
+            assert json.loads(answer.readline())["sides"][0]["guesses"]
+            arrived.set()
+            layers = [json.loads(line) for line in answer]
+    assert [part["layer"] for part in layers] == [0, 1, 2, 3]
+    assert all(len(part["rounds"]) == 2 for part in layers)
+
+
+def test_the_rest_of_an_answer_is_not_computed_for_a_reader_who_moved_on(runs):
+    begun, go_on, looked = threading.Event(), threading.Event(), []
+
+    class Slow(Explorer):
+        def parts(self, question, check):
+            for part in super().parts(question, check):
+                looked.append(question.number)
+                yield part
+                if question.number == 1:
+                    begun.set()
+                    assert go_on.wait(10)
+
+    with served(Slow(runs[:1], ["boosted"], "")) as server:
+        asking = [threading.Thread(target=ask, args=(server,), kwargs={"number": n}) for n in (1, 2)]
+        asking[0].start()
+        assert begun.wait(10)
+        asking[1].start()
+        while server.turns.newest("a") != 2:
+            pass
+        go_on.set()
+        for thread in asking:
+            thread.join()
+    assert looked == [1, 2, 2, 2, 2, 2]
 
 
 def test_five_hundred_odd_requests(server, capfd):

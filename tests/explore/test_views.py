@@ -12,14 +12,10 @@ from boosted_attention.explore.lens import lens_of
 from boosted_attention.explore.passes import run_pass
 from boosted_attention.explore.patching import patched
 from boosted_attention.explore.questions import Patch, Question, StepQuestion
-from boosted_attention.explore.views import side_view
 from boosted_attention.validation import InputError
+from tests.explore.conftest import nothing, side_view, whole_view
 
 TEXT = "def read(self, path):\n    with open(path) as file:\n        return file."
-
-
-def nothing():
-    """The check of a question whose reader waits."""
 
 
 def question(text=TEXT, **more):
@@ -41,7 +37,7 @@ def ids_of(explorer):
 def test_a_view_shows_the_layers_own_trace(explorer, runs):
     model, ids = runs[0].module, ids_of(explorer)
     t = len(ids) - 3
-    view = side_view(model, ids, t, {}, explorer.vocabulary, nothing)
+    view = side_view(model, ids, t, {}, explorer.vocabulary)
     with capture(model) as traces:
         logits = model(ids[None])[0]
     for rounds, trace in zip(view.layers, traces.values(), strict=True):
@@ -74,11 +70,11 @@ def test_a_round_that_is_switched_off_is_a_disabled_round_exactly(explorer, runs
     for i, (layer, trace) in enumerate(zip(done.layers, traces.values(), strict=True)):
         assert list(layer.rounds) == ([0] if (i, 1) in off else [0, 1])
         assert torch.equal(layer.rounds[0].weights, trace.rounds[0].weights)
-    view = side_view(model, ids, 4, dict.fromkeys(off, 0.0), explorer.vocabulary, nothing)
+    view = side_view(model, ids, 4, dict.fromkeys(off, 0.0), explorer.vocabulary)
     for layer, m in off:
         shown = view.layers[layer][m]
         assert (shown.factor, shown.attention, shown.gate, shown.lens) == (0, None, None, None)
-    before = side_view(model, ids, 4, {}, explorer.vocabulary, nothing)
+    before = side_view(model, ids, 4, {}, explorer.vocabulary)
     was = {g.id: g.probability for g in before.guesses}
     kept = [g for g in view.guesses if g.id in was]
     assert kept
@@ -156,7 +152,7 @@ def test_the_lens_reads_the_stream_with_a_round_and_without(options):
         if last and model.config.n_repeats == 1:
             without = streams(layers=i, rounds=last)[i]
             assert torch.equal(done.lens.stream(i, layer.rounds[last - 1].estimate), without)
-    view = side_view(model, ids, 5, {}, [str(i) for i in range(50)], nothing)
+    view = side_view(model, ids, 5, {}, [str(i) for i in range(50)])
     for i, rounds in enumerate(view.layers):
         for m, shown in enumerate(rounds):
             stream = done.lens.stream(i, done.layers[i].rounds[m].estimate)[0, 5]
@@ -180,7 +176,7 @@ def test_models_without_a_readable_stream_have_no_lens():
 )
 def test_gates_of_heads_are_shown_where_a_gate_has_them(options, shown):
     model, ids = small(attention_options=options)
-    view = side_view(model, ids, 5, {}, [str(i) for i in range(50)], nothing)
+    view = side_view(model, ids, 5, {}, [str(i) for i in range(50)])
     gates = view.layers[0][1].gate_by_head
     assert (gates is not None) == shown
     assert gates is None or sum(gates) / 2 == pytest.approx(view.layers[0][1].gate[5])
@@ -188,7 +184,7 @@ def test_gates_of_heads_are_shown_where_a_gate_has_them(options, shown):
 
 def test_rounds_without_a_map_are_shown_without_one():
     model, ids = small(attention="local")
-    view = side_view(model, ids, 5, {}, [str(i) for i in range(50)], nothing)
+    view = side_view(model, ids, 5, {}, [str(i) for i in range(50)])
     assert view.layers[0][0].attention is not None
     assert view.layers[0][1].attention is None
     assert view.layers[0][1].residual is not None
@@ -196,7 +192,7 @@ def test_rounds_without_a_map_are_shown_without_one():
 
 def test_a_view_has_both_models_and_patches_of_one(explorer):
     patch = Patch(side=0, layer=0, round=1, factor=0.0)
-    plain, edited = explorer.view(question(), nothing), explorer.view(question(patches=[patch]), nothing)
+    plain, edited = whole_view(explorer, question()), whole_view(explorer, question(patches=[patch]))
     assert plain.tokens == edited.tokens
     assert plain.position == len(plain.tokens) - 1
     assert "".join(plain.tokens) == TEXT
@@ -227,7 +223,7 @@ def test_what_cannot_be_answered_is_said(explorer):
         (question(patches=[Patch(side=7, layer=0, round=1, factor=0.5)]), "side=7"),
     ):
         with pytest.raises(InputError, match=said):
-            explorer.view(asked, nothing)
+            next(explorer.parts(asked, nothing))
     with pytest.raises(InputError, match="by=2"):
         explorer.step(StepQuestion(tab="a", number=1, text=TEXT, by=2), nothing)
 
@@ -241,6 +237,6 @@ def test_a_keystroke_takes_at_most_a_quarter_of_a_second(explorer):
     taken = []
     for _ in range(3):
         start = time.process_time()
-        explorer.view(asked, nothing)
+        whole_view(explorer, asked)
         taken.append(time.process_time() - start)
     assert min(taken) < 0.25

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from boosted_attention.attention.trace import traced_layers
 from boosted_attention.explore.passes import Check, run_pass
 from boosted_attention.explore.patching import Factors
 from boosted_attention.explore.questions import Question, StepQuestion
-from boosted_attention.explore.views import GUESSES, Guess, View, guess, likeliest, side_view
+from boosted_attention.explore.views import GUESSES, Guess, RoundView, View, guess, layer_view, likeliest, look_at
 from boosted_attention.model.generation import Sampling
 from boosted_attention.train.folder import TrainedRun
 from boosted_attention.validation import require
@@ -38,6 +38,15 @@ class About:
     sides: list[SideAbout]
     longest: int  # tokens
     command: str  # that starts the server again
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerPart:
+    """A layer of a view, which comes behind the rest of it."""
+
+    side: int
+    layer: int
+    rounds: list[RoundView]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +87,8 @@ class Explorer:
         ]
         return About(sides=sides, longest=self.longest, command=self.command)
 
-    def view(self, question: Question, check: Check) -> View:
-        """Answer what all models make of a text.
+    def parts(self, question: Question, check: Check) -> Iterator[View | LayerPart]:
+        """Answer what all models make of a text: first what is known of all of it, then layer after layer.
 
         Args:
             question: the text, the chosen token and the patches.
@@ -88,12 +97,18 @@ class Explorer:
         ids = self.ids_of(question)
         position = len(ids) - 1 if question.position is None else question.position
         require(0 <= position < len(ids), f"position={position}: the text has {len(ids)} tokens")
-        sides = [
-            side_view(run.module, ids, position, self.factors_of(question, side), self.vocabulary, check)
+        found = [
+            look_at(run.module, ids, position, self.factors_of(question, side), self.vocabulary, check)
             for side, run in enumerate(self.runs)
         ]
-        view = View(tokens=[self.text_of(i) for i in ids.tolist()], ids=ids.tolist(), position=position, sides=sides)
-        return rounded(view, DIGITS)
+        tokens = [self.text_of(i) for i in ids.tolist()]
+        sides = [looked.side for looked in found]
+        yield rounded(View(tokens=tokens, ids=ids.tolist(), position=position, sides=sides), DIGITS)
+        for side, looked in enumerate(found):
+            for layer in range(len(looked.done.layers)):
+                check()
+                rounds = layer_view(looked, layer, position, self.vocabulary)
+                yield rounded(LayerPart(side=side, layer=layer, rounds=rounds), DIGITS)
 
     def step(self, question: StepQuestion, check: Check) -> Step:
         """Choose the token behind a text, as one of the models does with its patches.

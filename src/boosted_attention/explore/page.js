@@ -46,7 +46,18 @@ const remember = () => history.replaceState(null, "", written());
 
 /* Questions: one at a time, the newest wins. */
 const trouble = message => { $("trouble").hidden = !message; $("trouble").textContent = message ?? ""; };
-const ask = async (what, more = {}) => {
+const lines = async function* (response) {
+  const reader = response.body.getReader(), decoder = new TextDecoder();
+  for (let held = "", ended = false; !ended;) {
+    const { done, value } = await reader.read();
+    ended = done;
+    held += done ? decoder.decode() : decoder.decode(value, { stream: true });
+    const whole = held.split("\n");
+    held = done ? "" : whole.pop();
+    for (const line of whole) if (line) yield JSON.parse(line);
+  }
+};
+const ask = async (what, more = {}, take = () => {}) => {
   running?.abort();
   running = new AbortController();
   const mine = ++number, patches = Object.entries(state.patches).map(([place, factor]) => {
@@ -57,11 +68,15 @@ const ask = async (what, more = {}) => {
   const slow = setTimeout(() => { $("status").textContent = "computing …"; }, 300);
   try {
     const response = await fetch(what, { method: "POST", body, headers: { "Content-Type": "application/json" }, signal: running.signal });
-    const answer = await response.json();
-    if (mine !== number) return null;
-    if (response.status === 403) trouble(`The server was started again and has a new address. Open the one it printed; this view is what stands behind the # of the address above.`);
-    else if (answer.error || answer.refused) trouble(answer.refused ?? answer.error);
-    else { trouble(); return answer; }
+    let answer = null;
+    for await (answer of lines(response)) {
+      if (mine !== number) return null;
+      if (response.status === 403) trouble(`The server was started again and has a new address. Open the one it printed; this view is what stands behind the # of the address above.`);
+      else if (answer.error || answer.refused) trouble(answer.refused ?? answer.error);
+      else { trouble(); take(answer); continue; }
+      return null;
+    }
+    return answer;
   } catch (error) {
     if (error.name !== "AbortError")
       trouble(`The server has stopped. Start it again with\n${about ? about.command : "boosted-attention explore"}\nand open the address it prints; this view is what stands behind the # of the address above.`);
@@ -78,10 +93,11 @@ const look = async () => {
     trouble("Type a text: there is no token to look at yet.");
     return;
   }
-  const answer = await ask("view");
-  if (!answer) return;
-  view = answer;
-  show();
+  await ask("view", {}, part => {
+    if (part.tokens) { view = part; show(); }
+    else showLayer(part);
+  });
+  if ($("head").selectedIndex < 0) $("head").value = state.head = "mean";  // no layer has so many
 };
 
 /* What stays on the page: one row of controls per round. */
@@ -156,12 +172,7 @@ const rowOf = round => {
 };
 const show = () => {
   showEdits();
-  const t = view.position, { tokens } = view, heads = Math.max(1, ...view.sides.flatMap(side => side.layers.flat().map(r => r.attention?.length ?? 0)));
-  if ($("head").options.length !== heads + 1)
-    $("head").replaceChildren(make("option", { value: "mean", textContent: "mean of all" }),
-      ...Array.from({ length: heads }, (_, h) => make("option", { value: h, textContent: h })));
-  $("head").value = state.head;
-  if ($("head").selectedIndex < 0) $("head").value = state.head = "mean";
+  const t = view.position, { tokens } = view;
   $("shade").value = state.shade;
   if ($("shade").selectedIndex < 0) $("shade").value = state.shade = "surprise 0";
   const next = tokens[t + 1];
@@ -175,6 +186,16 @@ const show = () => {
   });
   showTokens();
   showSteps();
+};
+const showLayer = ({ side, layer, rounds }) => {
+  view.sides[side].layers[layer] = rounds;
+  showHeads(Math.max(...rounds.map(round => round.attention?.length ?? 0)));
+  rounds.forEach(round => showRound(`${side}.${layer}.${round.round}`, round, view.sides[side].followed));
+  if (state.shade.includes(` ${side}.${layer}.`)) showTokens();
+};
+const showHeads = heads => {
+  for (let h = $("head").options.length - 1; h < heads; h++) $("head").append(make("option", { value: h, textContent: h }));
+  $("head").value = state.head;
 };
 const guessRow = guess => {
   const token = make("button", { type: "button", title: "add this token" }, visible(guess.token));

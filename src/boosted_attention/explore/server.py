@@ -10,10 +10,11 @@ import contextlib
 import json
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 from boosted_attention.explore.explorer import Explorer
@@ -49,6 +50,11 @@ NO_TOKEN = (
     "behind the # of its link, and goes behind that address."
 )
 OTHER_PAGE = "This server answers its own page only. Paste its address into a new tab instead of following a link."
+
+
+def failure(error: Exception) -> str:
+    """Say that an error of ours came between, by its name alone: its message might hold what was typed."""
+    return f"The server failed: {type(error).__name__}."
 
 
 class Server(ThreadingHTTPServer):
@@ -122,8 +128,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_json({"error": "superseded"}, HTTPStatus.CONFLICT)
         except OSError:  # whoever asked has gone, or says nothing more
             self.close_connection = True
-        except Exception as error:  # an error of ours; its message might hold what was typed
-            self.send_json({"error": f"The server failed: {type(error).__name__}."}, HTTPStatus.INTERNAL_SERVER_ERROR)
+        except Exception as error:
+            self.send_json({"error": failure(error)}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def allowed_path(self) -> str:
         """Return the path behind the token.
@@ -156,20 +162,34 @@ class Handler(BaseHTTPRequestHandler):
     def post(self, path: str) -> None:
         """Answer a question when its turn has come; one that has no answer gets the reason, and is no failure."""
         explorer = self.served.explorer
-        kinds: dict[str, tuple[type[Question], Callable[..., Any]]] = {
-            "view": (Question, explorer.view),
-            "step": (StepQuestion, explorer.step),
+        kinds: dict[str, tuple[type[Question], Callable[..., Iterator[Any]]]] = {
+            "view": (Question, explorer.parts),
+            "step": (StepQuestion, lambda question, check: iter([explorer.step(question, check)])),
         }
         if path not in kinds:
             raise RefusedError(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
         kind, method = kinds[path]
         question = read(kind, self.body())
         with self.served.turns.turn(question.tab, question.number) as check:
+            parts = method(question, check)
             try:
-                answer = to_json(method(question, check))
+                first = next(parts)
             except InputError as error:
-                answer = {"refused": str(error)}
-        self.send_json(answer)
+                return self.send_json({"refused": str(error)})
+            self.send_lines(chain([first], parts))
+
+    def send_lines(self, parts: Iterator[Any]) -> None:
+        """Send the parts of an answer as they are known, one line of JSON each; the connection's end is their end."""
+        self.begin("application/x-ndjson", HTTPStatus.OK)
+        try:
+            for part in parts:
+                self.wfile.write(json.dumps(to_json(part)).encode() + b"\n")
+        except SupersededError:  # nobody reads the rest
+            self.close_connection = True
+        except OSError:
+            raise
+        except Exception as error:
+            self.wfile.write(json.dumps({"error": failure(error)}).encode() + b"\n")
 
     def body(self) -> bytes:
         """Read the body of a request, which must be JSON of a stated and allowed length."""
@@ -196,14 +216,19 @@ class Handler(BaseHTTPRequestHandler):
         self.send(json.dumps(value).encode(), "application/json", status)
 
     def send(self, body: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
-        """Send an answer with the headers that keep the page to itself."""
+        """Send a whole answer."""
+        self.begin(kind, status, len(body))
+        self.wfile.write(body)
+
+    def begin(self, kind: str, status: HTTPStatus, length: int | None = None) -> None:
+        """Begin an answer with the headers that keep the page to itself; one without a length ends the connection."""
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
+        if length is not None:
+            self.send_header("Content-Length", str(length))
         for name, value in HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what the library could not read, without repeating any of it."""

@@ -60,7 +60,7 @@ class SideView:
     guesses: list[Guess]
     surprise: list[float]  # loss of each token but the first, in nats
     followed: Guess  # the token that lenses follow: the text's next one, or the likeliest
-    layers: list[list[RoundView]]  # by layer and round
+    layers: list[list[RoundView]]  # by layer and round; they come one by one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +73,19 @@ class View:
     sides: list[SideView]
 
 
-def side_view(
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """One model on the text: what is shown of it at once, and the pass from which its layers are shown."""
+
+    side: SideView  # without layers
+    done: Pass
+    factors: Factors
+
+
+def look_at(
     model: nn.Module, ids: Tensor, position: int, factors: Factors, vocabulary: Sequence[str], check: Check
-) -> SideView:
-    """Look at one model.
+) -> Looked:
+    """Run one model over a text.
 
     Args:
         model: the model, in evaluation mode.
@@ -91,16 +100,23 @@ def side_view(
     was = plain_logits(model, ids)[position].softmax(dim=-1) if factors else None
     guesses = likeliest(now, GUESSES, vocabulary, was)
     target = int(ids[position + 1]) if position + 1 < len(ids) else guesses[0].id
-    layers = [
-        [round_view(done, i, m, position, factors.get((i, m), 1.0), target, vocabulary) for m in range(layer.n_rounds)]
-        for i, layer in enumerate(done.layers)
-    ]
-    return SideView(
+    side = SideView(
         guesses=guesses,
         surprise=nn.functional.cross_entropy(done.logits[:-1], ids[1:], reduction="none").tolist(),
         followed=guess(target, now, vocabulary, was),
-        layers=layers,
+        layers=[],
     )
+    return Looked(side=side, done=done, factors=factors)
+
+
+def layer_view(looked: Looked, layer: int, position: int, vocabulary: Sequence[str]) -> list[RoundView]:
+    """Look at the rounds of one layer."""
+    passed = looked.done.layers[layer]
+    lenses = lens_views(looked.done.lens, passed, layer, position, looked.side.followed.id, vocabulary)
+    return [
+        round_view(passed, m, position, looked.factors.get((layer, m), 1.0), lenses.get(m))
+        for m in range(passed.n_rounds)
+    ]
 
 
 def likeliest(p: Tensor, count: int, vocabulary: Sequence[str], was: Tensor | None = None) -> list[Guess]:
@@ -114,16 +130,12 @@ def guess(i: int, p: Tensor, vocabulary: Sequence[str], was: Tensor | None = Non
     return Guess(id=i, token=token, probability=float(p[i]), was=None if was is None else float(was[i]))
 
 
-def round_view(
-    done: Pass, layer: int, m: int, position: int, factor: float, target: int, vocabulary: Sequence[str]
-) -> RoundView:
+def round_view(passed: PassedLayer, m: int, position: int, factor: float, lens: LensView | None) -> RoundView:
     """Look at round m of a layer; one that is switched off has nothing to show."""
-    passed = done.layers[layer]
     trace = passed.rounds.get(m)
     if trace is None:
         return RoundView(round=m, factor=0.0)
     gate = trace.gate
-    lens = None if done.lens is None else lens_view(done.lens, passed, layer, m, position, target, vocabulary)
     added = trace.correction if gate is None else gate * trace.correction  # (B, T, D)
     return RoundView(
         round=m,
@@ -144,14 +156,24 @@ def gates_of_heads(trace: RoundTrace, n_heads: int | None, position: int) -> lis
     return trace.gate[0, position].float().view(n_heads, -1).mean(dim=-1).tolist()  # (D,) -> (H,)
 
 
-def lens_view(
-    lens: AnyLens, passed: PassedLayer, layer: int, m: int, position: int, target: int, vocabulary: Sequence[str]
-) -> LensView:
-    """Read the stream with a round's contribution and without it."""
-    earlier = [i for i in passed.rounds if i < m]
-    streams = [lens.stream(layer, passed.rounds[earlier[-1]].estimate if earlier else None)]
-    streams.append(lens.stream(layer, passed.rounds[m].estimate))
-    before, after = lens.predicts(torch.stack([stream[0, position] for stream in streams]))  # (V,) each
+def lens_views(
+    lens: AnyLens | None, passed: PassedLayer, layer: int, position: int, target: int, vocabulary: Sequence[str]
+) -> dict[int, LensView]:
+    """Read the stream before and behind every round that ran, all of them with one product; by round."""
+    if lens is None:
+        return {}
+    estimates = [None, *(trace.estimate for trace in passed.rounds.values())]
+    read = lens.predicts(
+        torch.stack([lens.stream(layer, estimate)[0, position] for estimate in estimates])
+    )  # (M + 1, V)
+    return {
+        m: lens_view(before, after, target, vocabulary)
+        for m, before, after in zip(passed.rounds, read[:-1], read[1:], strict=True)
+    }
+
+
+def lens_view(before: Tensor, after: Tensor, target: int, vocabulary: Sequence[str]) -> LensView:
+    """Compare log-probabilities (V,) before a round with those behind it."""
     return LensView(
         before=likeliest(before.exp(), LENS_GUESSES, vocabulary),
         after=likeliest(after.exp(), LENS_GUESSES, vocabulary),
