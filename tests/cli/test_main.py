@@ -94,3 +94,10 @@ def test_help(capsys):
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out == "boosted-attention 0.1.0\n"
+
+
+def test_one_line_is_one_line_whatever_libraries_remark(tmp_path):
+    """torchao, where it is installed, remarks on kernels of other machines when transformers imports it."""
+    done = run("export", tmp_path / "nowhere", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr == f"boosted-attention: {tmp_path / 'nowhere'} is not a run folder\n"

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import importlib
 import io
+import logging
 import os
 import signal
 import sys
@@ -44,10 +45,15 @@ COMMANDS = {
     "check": "run every layer's parity, causality and cache checks on this machine",
 }
 
+# Loggers that remark, when torchao is imported, on kernels this machine has no use for: lines that would hide our one.
+REMARKING = ("torchao", "torch.utils._pytree")
+
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run one subcommand; exit 0 when all is well, 1 when what it checks fails, 2 for bad input."""
     show_any_text()
+    for name in REMARKING:
+        logging.getLogger(name).setLevel(logging.ERROR)
     interrupted = remembered_interrupts()
     try:
         code = run_command(list(sys.argv[1:] if args is None else args))
