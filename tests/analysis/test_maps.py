@@ -6,11 +6,12 @@ import re
 import pytest
 import torch
 
-from boosted_attention import InputError, attention_layer, capture, disable_rounds
+from boosted_attention import InputError, attention_layer, boost, capture, disable_rounds
 from boosted_attention.analysis import attention_maps
 from boosted_attention.attention.trace import LayerTrace
 from tests.analysis.made import VOCABULARY, model
 from tests.conftest import D_MODEL, build, every_layer, randn
+from tests.pretrained.families import tiny
 
 EXTRA = "pip install 'boosted-attention[interpret]'"
 
@@ -73,6 +74,14 @@ def test_wrong_input(rows, tokens):
         layer(torch.randn(1, 2, D_MODEL), memory=torch.randn(1, 5, D_MODEL))
     with pytest.raises(InputError, match="layer 0 round 0 has 2 queries and 5 keys"):
         attention_maps(cross, list("ab"))
+
+
+def test_layers_have_the_numbers_that_the_model_gives_them():
+    pytest.importorskip("transformers")
+    model = boost(tiny("llama"), layers="last:1")
+    with torch.no_grad(), capture(model) as traces:
+        model(torch.randint(2, 60, (1, 3)))
+    assert attention_maps(traces, list("abc")).rounds == ["layer 2 round 0", "layer 2 round 1"]
 
 
 def test_bertviz_takes_one_number_of_heads():

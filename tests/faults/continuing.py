@@ -36,19 +36,7 @@ def command(name: str, workshop: Workshop, place: Path) -> list[Any]:
         return ["data", corpus, "--vocab-size", 300]
     if name == "train":
         resume = ["--resume"] if (place / "run" / "config.json").exists() else []
-        return [
-            "train",
-            "--corpus",
-            corpus,
-            *SMALL,
-            "--steps",
-            9,
-            "--checkpoint-every",
-            2,
-            "--out",
-            place / "run",
-            *resume,
-        ]
+        return ["train", "--corpus", corpus, *SMALL, "--out", place / "run", *resume]
     if name == "reproduce":
         return ["reproduce", "propositions", "--preset", "smoke", "--workers", 1, "--out", place / "results"]
     return ["report", place / "results"]
@@ -156,8 +144,8 @@ def kill_and_call_again(draw: random.Random, workshop: Workshop, place: Path) ->
 HUNTS = (
     Hunt(
         name="disks that mend",
-        promise="A training, a cache or a reproduction that a broken disk has stopped with one line goes on when it is "
-        "mended, and ends as if nothing had been.",
+        promise="A training, a cache, a reproduction or a report that a broken disk has stopped with one line goes on "
+        "when it is mended, and ends as if nothing had been.",
         attempts=60,
         attempt=break_disk_for_a_while,
     ),

@@ -213,6 +213,7 @@ def test_texts_are_named_without_their_path(run):
     assert "``no`tes.txt``" in own.text
     assert "somebody" not in own.text
     assert own.data.datasets is None
+    assert "`notes`" in card_data("text:notes/").text
     assert card_data("wikitext-2").data.datasets == ["Salesforce/wikitext"]
     assert card_data("my-corpus").data.datasets is None
 

@@ -174,7 +174,7 @@ def test_what_was_asked_to_be_private_is_not_sent_elsewhere(hub, tmp_path, capsy
     assert not hub.repositories[NAME].files
 
 
-@pytest.mark.parametrize("name", ["a/b/c", "a b/c", "", "-a/b", "a/b.git", "a/\x1b[31mb"])
+@pytest.mark.parametrize("name", ["a/b/c", "a b/c", "mini", "", "-a/b", "a/b.git", "a/\x1b[31mb"])
 def test_wrong_names_are_refused_before_anything_is_done(name, hub, tmp_path, capsys):
     said = refused(["export", RUN, tmp_path / "mini", f"--push={name}"], capsys)
     assert "is no name of a repository; it is OWNER/NAME" in said

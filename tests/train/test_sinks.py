@@ -1,6 +1,7 @@
 """Copies of metrics.jsonl for other tools: complete, without repetition, and of no consequence for the training."""
 
 import csv
+import hashlib
 import re
 import socket
 
@@ -102,11 +103,14 @@ def test_a_resumed_run_continues_its_copies(last, whole, text_file, tmp_path):
         assert shown == [(row["step"], pytest.approx(row[name])) for row in rows if name in row]
 
 
-def test_a_copy_that_begins_late_is_whole(text_file, tmp_path):
+def test_copies_that_begin_late_are_whole(text_file, tmp_path):
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     folder = tmp_path / "run"
     trained(folder, text_file, last=5)
-    trained(folder, text_file, "csv", resume=True)
+    trained(folder, text_file, "csv", "tensorboard", resume=True)
     assert_is_a_copy(table(folder), folder)
+    board = event_accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
+    assert [event.step for event in board.Scalars("loss")] == [row["step"] for row in rows_of(folder) if "loss" in row]
 
 
 @pytest.mark.parametrize("method", ["begin", "log", "finish"])
@@ -152,8 +156,8 @@ def test_a_wrong_name_and_a_missing_package(text_file, tmp_path, capsys, monkeyp
 
 @pytest.fixture
 def trackio(tmp_path, monkeypatch):
-    """The package, told to stay in a folder; connections are refused and noted."""
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    """The package, told to stay in a folder, the same for all tests; connections are refused and noted."""
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path.parent / "trackio"))
     for name in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "HF_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
@@ -171,13 +175,14 @@ def trackio(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_trackio_offline(trackio, whole, text_file, tmp_path, capsys):
+@pytest.mark.parametrize("last", [1, 5])  # before the first checkpoint, and behind it
+def test_trackio_offline(last, trackio, whole, text_file, tmp_path, capsys):
     folder = tmp_path / "run"
-    trained(folder, text_file, "trackio", last=5)
+    trained(folder, text_file, "trackio", last=last)
     assert trained(folder, text_file, "trackio", resume=True) == []
     assert capsys.readouterr().out == ""
-    (run,) = trackio.Api().runs("boosted-attention")
-    assert re.fullmatch(r"run-[0-9a-f]{8}", run.name)
+    name = f"run-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]}"
+    (run,) = [run for run in trackio.Api().runs("boosted-attention") if run.name == name]
     assert run.config["training"]["steps"] == STEPS
     from trackio.sqlite_storage import SQLiteStorage
 
@@ -187,4 +192,4 @@ def test_trackio_offline(trackio, whole, text_file, tmp_path, capsys):
     for name in ("loss", "validation_loss"):
         shown = [(row["step"], row[name]) for row in logged if name in row]
         assert sorted(shown) == [(row["step"], row[name]) for row in rows if name in row]
-    assert list((tmp_path / "trackio").glob("*.db"))
+    assert list((tmp_path.parent / "trackio").glob("*.db"))

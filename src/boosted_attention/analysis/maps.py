@@ -62,7 +62,11 @@ def attention_maps(traces: Mapping[str, LayerTrace], tokens: Sequence[str], *, r
         tokens: texts of the sequence's tokens.
         row: the sequence's row of the batch.
     """
-    rounds = {f"layer {i} round {m}": r for i, t in enumerate(traces.values()) for m, r in enumerate(t.rounds)}
+    rounds = {
+        f"layer {layer_number(name, i)} round {m}": r
+        for i, (name, trace) in enumerate(traces.items())
+        for m, r in enumerate(trace.rounds)
+    }
     require(bool(rounds), "traces: nothing was traced; run the model inside the block of capture")
     shown = {name: r.weights for name, r in rounds.items() if r.has_map}  # (B, H, T, S) each
     require(bool(shown), f"traces: none of the {len(rounds)} rounds has an attention map")
@@ -77,3 +81,9 @@ def attention_maps(traces: Mapping[str, LayerTrace], tokens: Sequence[str], *, r
         weights=[weights[row].detach().float().cpu() for weights in shown.values()],
         left_out=[name for name, r in rounds.items() if not r.has_map],
     )
+
+
+def layer_number(name: str, place: int) -> int:
+    """Return the number in a layer's name, such as 3 of model.layers.3.self_attn; its place where there is none."""
+    numbers = [int(part) for part in name.split(".") if part.isdecimal()]
+    return numbers[0] if numbers else place

@@ -74,7 +74,7 @@ class VectorGate(nn.Module):
 
 
 class MLPGate(nn.Module):
-    """g = sigmoid(W_2 gelu(W_1 [F || c])), (B, T, D): the vector gate with a hidden layer."""
+    """g = sigmoid(W_2 gelu(W_1 [F || c] + b_1) + b_2), (B, T, D): the vector gate with a hidden layer."""
 
     def __init__(self, d: int, bias: bool = True, n_heads: int = 1, device: Any = None, dtype: Any = None):
         super().__init__()

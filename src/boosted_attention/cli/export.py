@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from boosted_attention.pretrained.card import Known
@@ -74,7 +74,7 @@ def known_of(trained: TrainedRun) -> Known:
     from boosted_attention.train.metrics import read_result
 
     results = Path(boosted_attention.__file__).parents[2] / "results"  # of a checkout
-    config = trained.config.model
+    config: Any = trained.config.model
     if isinstance(config, FinetuneConfig):
         corrected = config.boost is not None or bool(getattr(config.hf_config, "boosting", None))
         known = Known(
@@ -82,6 +82,7 @@ def known_of(trained: TrainedRun) -> Known:
             verdicts=recorded_verdicts(results, CORRECTIONS) if corrected else [],
         )
     else:
-        known = Known(verdicts=recorded_verdicts(results, config.attention))
+        as_judged = not config.attention_options and config.boosted_layers == "all"  # and no variant of the layer
+        known = Known(verdicts=recorded_verdicts(results, config.attention) if as_judged else [])
     is_run = bool(trained.fingerprint)  # and not a model's folder
     return with_run(known, trained, read_result(trained.folder)) if is_run else known

@@ -57,7 +57,7 @@ class ForeignLens:
         """Keep what the parts of the model read and return in forward passes inside the block."""
         parts = [part for block in self.blocks for part in (block, *block.children())]
         with ExitStack() as undo:
-            for part in {*parts, *self.attentions, *self.others}:
+            for part in {*parts, *self.attentions, *self.others, self.head}:
                 seen = self.seen[part] = Seen()
                 undo.callback(part.register_forward_pre_hook(seen.before, with_kwargs=True).remove)
                 undo.callback(part.register_forward_hook(seen.after).remove)
@@ -79,10 +79,13 @@ class ForeignLens:
         h, a, result = self.seen[block].read, self.seen[attention].returned, self.seen[block].returned
         if h is None or a is None or result is None or h.shape != a.shape:
             return False
-        parts = [self.seen[part] for part in block.children()]
-        one_by_one = any(same(part.read, h + a) for part in parts)
-        side_by_side = any(part.returned is not None and same(h + a + part.returned, result) for part in parts)
-        return one_by_one or side_by_side
+        sums = [part.read for part in map(self.seen.__getitem__, block.children())]  # norms before each part
+        sums += [
+            result - part.returned
+            for part in map(self.seen.__getitem__, block.children())
+            if part.returned is not None and part.returned.shape == result.shape
+        ]
+        return any(is_sum(found, h, a) for found in sums)
 
     @torch.no_grad()
     def stream(self, layer: int, estimate: Tensor | None) -> Tensor:
@@ -101,6 +104,16 @@ class ForeignLens:
 def first_tensor(values: Iterable[Any]) -> Tensor | None:
     """Return the first tensor of floating-point numbers among what a module reads or returns."""
     return next((value for value in values if isinstance(value, Tensor) and value.is_floating_point()), None)
+
+
+def is_sum(found: Tensor | None, h: Tensor, a: Tensor) -> bool:
+    """Say whether a tensor is h + a at every token: what differs must be small beside a, or rounding of h."""
+    if found is None or found.shape != h.shape:
+        return False
+    rounding = torch.finfo(h.dtype).eps
+    found, h, a = found.float(), h.float(), a.float()
+    wrong, allowed = (found - h - a).norm(dim=-1), 1e-3 * a.norm(dim=-1) + 8 * rounding * h.norm(dim=-1)
+    return bool((wrong <= allowed).all())
 
 
 def same(one: Tensor | None, other: Tensor | None) -> bool:

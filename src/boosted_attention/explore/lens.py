@@ -77,7 +77,7 @@ AnyLens = Lens | ForeignLens
 class HasHead(Protocol):
     """A model of transformers, known without importing that."""
 
-    def get_output_embeddings(self) -> nn.Module: ...
+    def get_output_embeddings(self) -> nn.Module | None: ...
 
 
 def lens_of(model: nn.Module) -> AnyLens | None:
@@ -89,7 +89,8 @@ def lens_of(model: nn.Module) -> AnyLens | None:
     if isinstance(model, LanguageModel):
         return own_lens(model)
     foreign = getattr(model, "model", None)
-    return ForeignLens(model, foreign.get_output_embeddings()) if isinstance(foreign, HasHead) else None
+    head = foreign.get_output_embeddings() if isinstance(foreign, HasHead) else None
+    return None if head is None else ForeignLens(model, head)
 
 
 def own_lens(model: LanguageModel) -> Lens | None:

@@ -93,11 +93,16 @@ const look = async () => {
     trouble("Type a text: there is no token to look at yet.");
     return;
   }
-  await ask("view", {}, part => {
+  const last = await ask("view", {}, part => {
     if (part.tokens) { view = part; show(); }
     else showLayer(part);
+    const whole = view.sides.every((side, i) => side.layers.length === about.sides[i].rounds.length);
+    $("sides").classList.toggle("waiting", !whole);
+    $("save").disabled = !whole;
   });
+  if (!last) return;
   if ($("head").selectedIndex < 0) $("head").value = state.head = "mean";  // no layer has so many
+  if ($("save").disabled) trouble("The answer ended early. Change the text, or load the page again.");
 };
 
 /* What stays on the page: one row of controls per round. */

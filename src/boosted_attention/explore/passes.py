@@ -37,7 +37,7 @@ class Pass:
 
 
 @torch.no_grad()
-def run_pass(model: nn.Module, ids: Tensor, factors: Factors, check: Check) -> Pass:
+def run_pass(model: nn.Module, ids: Tensor, factors: Factors, check: Check, *, with_lens: bool = True) -> Pass:
     """Run a model over token ids (T,) with patched gates, and keep what every round computed.
 
     Args:
@@ -45,9 +45,10 @@ def run_pass(model: nn.Module, ids: Tensor, factors: Factors, check: Check) -> P
         ids: token ids (T,).
         factors: factors of gates, as ``patched`` takes them.
         check: called before every layer.
+        with_lens: whether its streams are to be read too.
     """
     layers = traced_layers(model)
-    lens = lens_of(model)
+    lens = lens_of(model) if with_lens else None
     with ExitStack() as block:
         block.enter_context(patched(model, factors))
         for layer in layers.values():

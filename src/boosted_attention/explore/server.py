@@ -170,13 +170,24 @@ class Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
         kind, method = kinds[path]
         question = read(kind, self.body())
-        with self.served.turns.turn(question.tab, question.number) as check:
-            parts = method(question, check)
-            try:
-                first = next(parts)
-            except InputError as error:
-                return self.send_json({"refused": str(error)})
+        parts = self.in_turns(question, method)
+        try:
+            first = next(parts)
+        except InputError as error:
+            self.send_json({"refused": str(error)})
+        else:
             self.send_lines(chain([first], parts))
+
+    def in_turns(self, question: Question, method: Callable[..., Iterator[Any]]) -> Iterator[Any]:
+        """Yield the parts of an answer, each computed in a turn of its own: nobody waits for one who reads slowly."""
+        parts: Iterator[Any] | None = None
+        while True:
+            with self.served.turns.turn(question.tab, question.number) as check:
+                parts = method(question, check) if parts is None else parts
+                part = next(parts, None)
+            if part is None:
+                return
+            yield part
 
     def send_lines(self, parts: Iterator[Any]) -> None:
         """Send the parts of an answer as they are known, one line of JSON each; the connection's end is their end."""
@@ -188,6 +199,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         except OSError:
             raise
+        except InputError as error:
+            self.wfile.write(json.dumps({"error": str(error)}).encode() + b"\n")
         except Exception as error:
             self.wfile.write(json.dumps({"error": failure(error)}).encode() + b"\n")
 

@@ -66,7 +66,8 @@ def about_text(run: TrainedRun) -> str:
     """Return a line on the text of a run; of a path, which belongs to one machine, the last part alone."""
     corpus, known = run.config.data.corpus, f"fingerprint of its tokens {code(run.fingerprint)}"
     if corpus.startswith("text:"):
-        return f"text: files of the author's own, {code(Path(corpus).name)}; {known}"
+        name = Path(corpus.removeprefix("text:")).name
+        return f"text: files of the author's own, {code(name)}; {known}"
     if corpus == "stdlib":
         return f"text: {code(corpus)}, the source of Python's standard library; {known}"
     hub = f" ({code(HUB[corpus]['path'])})" if corpus in HUB else ""

@@ -79,7 +79,8 @@ def require_pushable(repo_id: str) -> None:
         repo_id: name of a repository of the hub.
     """
     given = f"push={repo_id!r}"
-    require(is_repo_id(repo_id), f"{given} is no name of a repository; it is OWNER/NAME, of letters, digits, - _ and .")
+    named = "/" in repo_id and is_repo_id(repo_id)
+    require(named, f"{given} is no name of a repository; it is OWNER/NAME, of letters, digits, - _ and .")
     require(
         not constants.is_offline_mode(), f"{given}: the hub's library is told to stay offline; unset HF_HUB_OFFLINE"
     )

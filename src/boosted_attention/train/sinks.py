@@ -91,7 +91,11 @@ class TensorBoardSink:
     def begin(self, run: str, config: Mapping[str, Any], earlier: Sequence[Row]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.board = SummaryWriter(self.folder, purge_step=earlier[-1][0] + 1 if earlier else 0)
+        begins_late = not any(self.folder.glob("events.*"))
+        self.board = SummaryWriter(self.folder, purge_step=earlier[-1][0] + 1 if earlier and not begins_late else 0)
+        if begins_late:
+            for step, values in earlier:
+                self.log(step, values)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -125,12 +129,12 @@ class TrackioSink:
                 project=self.project,
                 name=run,
                 config=dict(config),
-                resume="allow" if earlier else "never",
+                resume="allow",  # also of a run that ended before its first checkpoint
                 embed=False,
                 auto_log_gpu=False,
                 auto_log_cpu=False,
             )
-            rows = SQLiteStorage.get_logs(self.project, run, run_id=self.run.id) if earlier else []
+            rows = SQLiteStorage.get_logs(self.project, run, run_id=self.run.id)
         self.held = {(row["step"], is_evaluation(row)) for row in rows}
         for row in earlier:
             self.log(*row)
