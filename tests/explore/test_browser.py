@@ -8,6 +8,7 @@ import pytest
 from boosted_attention.explore.explorer import Explorer
 from tests.explore.conftest import served
 
+WHOLE = "!document.querySelector('#sides').classList.contains('waiting')"  # all layers have come
 HOSTILE = "<img src=x onerror=alert(1)></script>"
 
 
@@ -22,6 +23,7 @@ def opened(browser, address, seen, width=1280):
     tab.set_default_timeout(10_000)
     tab.goto(address)
     tab.locator(".guesses button").first.wait_for()
+    settled(tab, WHOLE)
     return tab
 
 
@@ -86,6 +88,7 @@ def test_a_token_is_picked_by_click_and_by_key(page):
         page.keyboard.press(key)
         settled(page, f"document.querySelector('#said').textContent.includes('token {at} of')")
     assert page.evaluate("document.activeElement.getAttribute('aria-current')") == "true"
+    settled(page, WHOLE)
     facts = page.locator(".round .facts").nth(1).inner_text()
     assert re.search(r"looks at “.*gate 0\.\d+ · residual norm .* adds .*\nprediction here .* nats", facts)
     page.locator("#head").select_option("1")
@@ -100,6 +103,7 @@ def test_switching_a_round_moves_the_prediction(page):
     switch = page.get_by_role("checkbox", name="layer 1, round 1: on")
     switch.uncheck()
     page.locator(".moved.up, .moved.down").first.wait_for()
+    settled(page, WHOLE)
     assert "switched off" in page.locator(".round.off .facts").inner_text()
     assert guesses(page) != before
     switch.check()
@@ -196,6 +200,7 @@ def test_it_is_accessible(page, scheme):
     page.locator("#steps li").first.wait_for()
     page.get_by_role("checkbox", name="layer 0, round 1: on").uncheck()
     page.locator(".moved.up, .moved.down").first.wait_for()
+    settled(page, WHOLE)
     found = Axe().run(page)
     assert [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found.response["violations"]] == []
 

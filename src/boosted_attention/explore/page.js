@@ -86,6 +86,10 @@ const ask = async (what, more = {}, take = () => {}) => {
   }
   return null;
 };
+const wait = on => {
+  $("sides").classList.toggle("waiting", on);
+  $("save").disabled = on;
+};
 const look = async () => {
   remember();
   showEdits();
@@ -93,12 +97,11 @@ const look = async () => {
     trouble("Type a text: there is no token to look at yet.");
     return;
   }
+  wait(true);
   const last = await ask("view", {}, part => {
     if (part.tokens) { view = part; show(); }
     else showLayer(part);
-    const whole = view.sides.every((side, i) => side.layers.length === about.sides[i].rounds.length);
-    $("sides").classList.toggle("waiting", !whole);
-    $("save").disabled = !whole;
+    wait(view.sides.some((side, i) => side.layers.length < about.sides[i].rounds.length));
   });
   if (!last) return;
   if ($("head").selectedIndex < 0) $("head").value = state.head = "mean";  // no layer has so many
