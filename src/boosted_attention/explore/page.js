@@ -94,6 +94,9 @@ const look = async () => {
   remember();
   showEdits();
   if (!state.text && !state.added.length) {
+    running?.abort();  // layers of the text before would go on coming
+    number++;
+    $("status").textContent = "";
     trouble("Type a text: there is no token to look at yet.");
     return;
   }
