@@ -8,8 +8,8 @@ from tests.faults.hunt import Count, Hunt, go_on
 from tests.faults.hunts import HUNTS
 from tests.faults.workshop import Workshop
 
-SHARE = {"crash points": 30, "malformed command lines": 30, "corruptions": 24, "clean loads": 6, "resealed lies": 12}
-SHARE |= {"hostile files": 10, "broken disks": 4}
+SHARE = {"crash points": 30, "malformed command lines": 30, "corruptions": 16, "clean loads": 6, "resealed lies": 12}
+SHARE |= {"hostile files": 10, "broken disks": 2}
 FEW = 1  # attempts of those that start processes
 
 
