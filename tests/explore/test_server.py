@@ -145,6 +145,21 @@ def test_other_forms_of_questions_are_refused(server):
     assert send(server, "OPTIONS", "view", Origin="http://evil.example")[0] == 405
 
 
+def ask_again_meanwhile(server, begun, go_on) -> dict[int, tuple]:
+    """Ask a second question once the first has begun, let the first go on, and return the answers to both."""
+    answers = {}
+    asking = {n: threading.Thread(target=lambda n=n: answers.update({n: ask(server, number=n)})) for n in (1, 2)}
+    asking[1].start()
+    assert begun.wait(10)
+    asking[2].start()
+    while server.turns.newest("a") != 2:
+        pass
+    go_on.set()
+    for thread in asking.values():
+        thread.join()
+    return answers
+
+
 def test_a_newer_question_of_the_tab_takes_the_place_of_an_older_one(runs):
     """The older one is told so, while it computes."""
     begun, go_on = threading.Event(), threading.Event()
@@ -157,17 +172,8 @@ def test_a_newer_question_of_the_tab_takes_the_place_of_an_older_one(runs):
             check()
             yield from super().parts(question, check)
 
-    answers = {}
     with served(Slow(runs[:1], ["boosted"], "")) as server:
-        asking = {n: threading.Thread(target=lambda n=n: answers.update({n: ask(server, number=n)})) for n in (1, 2)}
-        asking[1].start()
-        assert begun.wait(10)
-        asking[2].start()
-        while server.turns.newest("a") != 2:
-            pass
-        go_on.set()
-        for thread in asking.values():
-            thread.join()
+        answers = ask_again_meanwhile(server, begun, go_on)
     assert answers[1] == (409, {"error": "superseded"})
     assert answers[2][0] == 200
 
@@ -224,15 +230,7 @@ def test_the_rest_of_an_answer_is_not_computed_for_a_reader_who_moved_on(runs):
                     assert go_on.wait(10)
 
     with served(Slow(runs[:1], ["boosted"], "")) as server:
-        asking = [threading.Thread(target=ask, args=(server,), kwargs={"number": n}) for n in (1, 2)]
-        asking[0].start()
-        assert begun.wait(10)
-        asking[1].start()
-        while server.turns.newest("a") != 2:
-            pass
-        go_on.set()
-        for thread in asking:
-            thread.join()
+        ask_again_meanwhile(server, begun, go_on)
     assert looked == [1, 2, 2, 2, 2, 2]
 
 
@@ -338,7 +336,7 @@ def test_the_command_says_its_address_and_ends_with_ctrl_c():
             page = urllib.request.urlopen(said[1].strip(), timeout=20)
             assert b"Inside the rounds" in page.read()
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
+            assert process.wait(20) == 130, process.stderr.read()
             assert process.stderr.read() == "boosted-attention: stopped\n"
         finally:
             process.kill()

@@ -38,14 +38,17 @@ def run():
     return load_run(RUN)
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """A folder as ``export`` writes it."""
-    out = tmp_path_factory.mktemp("exported") / "mini's `model`"
+def export(out: Path) -> Path:
+    """Write the run as ``export`` does, and return the folder."""
     with pytest.raises(SystemExit) as stop:
         main(["export", str(RUN), str(out)])
     assert stop.value.code == 0
     return out
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    return export(tmp_path_factory.mktemp("exported") / "mini's `model`")
 
 
 def executed(folder, monkeypatch):

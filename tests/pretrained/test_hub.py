@@ -1,7 +1,6 @@
 """The way to the hub: what arrives there, what comes back, and what is said when it does not."""
 
 import shutil
-from pathlib import Path
 
 import huggingface_hub
 import pytest
@@ -21,10 +20,10 @@ from tests.cli.test_train import refused
 from tests.pretrained.families import disturb, tiny, tokens
 from tests.pretrained.stand_in import BROKEN, TOKEN, Repository, standing_in
 from tests.pretrained.test_boost import logits
+from tests.pretrained.test_card import RUN, export
 from tests.pretrained.test_native import made
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")  # the hub's own use of httpx
-RUN = Path(__file__).parents[2] / "pairs" / "stdlib-1" / "boosted"
 NAME = "somebody/mini"
 
 
@@ -55,12 +54,7 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A folder as ``export`` writes it."""
-    out = tmp_path_factory.mktemp("exported") / "mini"
-    with pytest.raises(SystemExit) as stop:
-        main(["export", str(RUN), str(out)])
-    assert stop.value.code == 0
-    return out
+    return export(tmp_path_factory.mktemp("exported") / "mini")
 
 
 def content(folder):
