@@ -48,7 +48,7 @@ LAB = [
     {"work"},
     {"experiment"},
     {"experiments"},
-    {"claims"},
+    {"claims", "decisions"},
     {"reproduce"},
     {"estimate", "figures", "shipped"},
     {"pages"},

@@ -16,6 +16,7 @@ MOST_SEEDS = 10_000
 PAPERS_SEEDS = (42, 123)  # of its language models
 PAPERS_RECIPE = "paper-small"  # the paper's own
 PAPERS_STEPS = 150  # of the retrieval task
+THIRDS = (1 / 3, 1.0, 3.0)  # factors on learning rates of fine-tuning
 
 
 class UndecidedError(Exception):
@@ -129,6 +130,14 @@ class TextPreset:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecidedRates:
+    """What sweeps of learning rates have decided so far."""
+
+    grids: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # arm: factors tried
+    rates: Mapping[str, float] = field(default_factory=dict)  # arm: best factor
+
+
+@dataclass(frozen=True, kw_only=True)
 class FinetunePreset:
     """Fine-tuning of a pretrained model: steps, rows and evaluation size."""
 
@@ -137,8 +146,11 @@ class FinetunePreset:
     max_len: int = 64
     held_out: int = 2000  # tokens of each evaluation
     n_seeds: int = 2  # of the language models' seeds, unless a number is asked for
+    rates: tuple[float, ...] = (1.0,)  # factors on an arm's rate that its sweep tries; of one alone there is none
     timed_steps: int = 5
+    decoded: int = 16  # tokens of each model in a turn, where decoding is timed
     pretrained: Mapping[str, str] = field(default_factory=dict)  # name and hash of the model; a tiny one if empty
+    decided: DecidedRates = DecidedRates()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +293,7 @@ PRESETS = {
             analysed_sequences=4,
             hull_pairs=12,
         ),
-        finetune=FinetunePreset(steps=3, max_len=16, held_out=200, timed_steps=1),
+        finetune=FinetunePreset(steps=3, max_len=16, held_out=200, timed_steps=1, decoded=2),
         recall=RecallPreset(
             layers=("standard", "boosted", "boosted-input", "parallel"), seeds=(0,), d_model=16, steps=2, test_size=8
         ),
@@ -296,7 +308,9 @@ PRESETS = {
         name="cpu",
         **SYNTHETIC,
         text=TextPreset(recipe="arena", seeds=(42, 123, 7)),
-        finetune=FinetunePreset(steps=200, batch_size=1, max_len=512, held_out=8192, n_seeds=1),
+        finetune=FinetunePreset(
+            steps=60, batch_size=1, max_len=512, held_out=32_768, n_seeds=3, rates=THIRDS, timed_steps=9
+        ),
         recall=RecallPreset(layers=(), seeds=(0, 1, 2)),
         tree_seeds=3,
     ),
@@ -378,7 +392,9 @@ PRESETS = {
         text=TextPreset(  # with three seeds of ours, since two decide nothing
             recipe=PAPERS_RECIPE, corpora=("wikitext-103", "openwebtext"), seeds=(*PAPERS_SEEDS, 7, 8, 9)
         ),
-        finetune=FinetunePreset(steps=2000, batch_size=8, max_len=1024, held_out=131_072, n_seeds=5),
+        finetune=FinetunePreset(
+            steps=2000, batch_size=8, max_len=1024, held_out=131_072, n_seeds=5, rates=THIRDS, timed_steps=9
+        ),
         recall=RecallPreset(layers=(), seeds=(0, 1, 2)),
         tree_seeds=3,
     ),

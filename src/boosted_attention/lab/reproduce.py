@@ -21,8 +21,8 @@ from rich.console import Console
 from boosted_attention.data.batches import Batches
 from boosted_attention.data.tokens import TokenData, prepare
 from boosted_attention.lab.claims import CLAIMS
+from boosted_attention.lab.decisions import settled
 from boosted_attention.lab.experiments import EXPERIMENTS, LANGUAGE, experiment
-from boosted_attention.lab.experiments.language._decisions import settled
 from boosted_attention.lab.judging.judge import Ledger, judge
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import Table, render

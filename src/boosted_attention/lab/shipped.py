@@ -81,9 +81,8 @@ def language_models(preset: Preset, found: Reproduction, source: str) -> str:
 
 def finetuned(preset: Preset, table: Table) -> str:
     """The table as the lab renders it, under a heading like the others'."""
-    corpora = " and ".join(preset.text.corpora)
     body = render(table).split("\n", 2)[2]
-    return f"**{table.title}** (preset `{preset.name}`; {corpora}, the second watched only):\n\n{body}"
+    return f"**{table.title}** (preset `{preset.name}`):\n\n{body}"
 
 
 def one_training(outcome: Outcome) -> LanguageResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,7 +70,9 @@ def with_lora(model: PreTrainedModel, rank: int) -> Any:
         target_modules=[name for name, module in model.named_modules() if id(module) in chosen],
         lora_dropout=0.0,
     )
-    return peft.get_peft_model(model, options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # which peft still asks for
+        return peft.get_peft_model(model, options)
 
 
 def add_lora(model: PreTrainedModel, rank: int = 16) -> Any:

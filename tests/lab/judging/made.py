@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from boosted_attention.lab.judging.claim import Claim, Role, claim
-from boosted_attention.lab.judging.facts import BEATS_STANDARD, FINETUNING, Fact
+from boosted_attention.lab.judging.facts import A_FORM_PAYS, BEATS_STANDARD, Fact
 from boosted_attention.lab.judging.place import Kind, Place
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Table
@@ -36,4 +36,4 @@ def table_of(estimates: dict[Quantity, Estimate], *places: Place) -> Table:
     return table
 
 
-ANY = FINETUNING  # a fact that needs one part only
+ANY = A_FORM_PAYS  # a fact that needs one part only

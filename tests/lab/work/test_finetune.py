@@ -1,61 +1,93 @@
-"""Work on fine-tuning: each text is measured on its own."""
+"""Work on fine-tuning: what is measured is of the text, the split and the weights that it says."""
 
 import pytest
+import torch
 
 from boosted_attention.lab.trials.trial import Context
 from boosted_attention.lab.work import finetune
+from boosted_attention.train.evaluation import evaluate
 from boosted_attention.train.folder import load_run
+from boosted_attention.train.loop import TrainingError
+from boosted_attention.train.trainer import Trainer
 from tests.text import sample_text
 
-
-def test_each_text_is_measured_on_its_own(monkeypatch, tmp_path):
-    """After fine-tuning and before it: the loss on the watched text is of that text."""
-    losses = {"new": 3.0, "other": 5.0}
-    monkeypatch.setattr(finetune, "base_folder", lambda model, context: str(tmp_path))
-    monkeypatch.setattr(finetune, "prepare", lambda data, size: data)
-    monkeypatch.setattr(finetune, "loss_on", lambda model, data: losses[data.corpus])
-    monkeypatch.setattr("boosted_attention.pretrained.finetune.FinetuneConfig", Untrained)
-    context = Context(folder=tmp_path, shared=tmp_path)
-    found = finetune.measure_model(context, model={}, corpus="new", watched="other", max_len=8, held_out=9)
-    assert (found["new"], found["watched"]) == (3.0, 5.0)
-    assert (
-        finetune.measure_model(context, model={}, corpus="new", watched=None, max_len=8, held_out=9)["watched"] is None
-    )
+SIZE = {"steps": 1, "batch_size": 1, "max_len": 16, "held_out": 100}
 
 
-class Untrained:
-    """A configuration of a model that is not built."""
-
-    def __init__(self, **options):
-        self.options = options
-
-    def build(self):
-        return None
-
-    def num_params(self):
-        return 7
-
-
-def test_a_tuned_model_is_measured_on_both_texts(text_file, tmp_path):
-    """The loss on the watched text is that of the trained weights on that text, and not on the new one."""
+@pytest.fixture
+def texts(text_file, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text(sample_text(3_000, seed=3).upper())
-    new, watched = f"text:{text_file}", f"text:{other}"
-    context = Context(folder=tmp_path / "own", shared=tmp_path)
-    found = finetune.tune_model(
-        context,
-        model=finetune.TINY,
-        arm={"boost": {}, "lr": 1e-3},
-        size={"steps": 1, "batch_size": 1, "max_len": 16, "held_out": 100},
-        corpus=new,
-        watched=watched,
-        seed=0,
-    )
-    tuned = load_run(tmp_path / "own" / "training").model
-    base = str(tmp_path / "tiny-llama")
-    expected = {
-        text: finetune.loss_on(tuned, finetune.prepare(finetune.data_config(base, text, 100, context.settings), 0))
-        for text in (new, watched)
-    }
+    return f"text:{text_file}", f"text:{other}"
+
+
+@pytest.fixture
+def context(tmp_path):
+    return Context(folder=tmp_path / "own", shared=tmp_path)
+
+
+def tokens_of(context, corpus, split):
+    base = finetune.base_folder(finetune.TINY, context)
+    return finetune.prepare(finetune.data_config(base, corpus, 100, context.settings), 0).splits[split]
+
+
+def test_each_text_is_measured_on_its_own(texts, context):
+    """Losses of the model as it was are of the test split of each text, window by window."""
+    found = finetune.measure_model(context, model=finetune.TINY, texts=list(texts), max_len=16, held_out=100)["texts"]
+    from boosted_attention.pretrained.finetune import FinetuneConfig
+
+    base = FinetuneConfig(base=str(context.shared / "tiny-llama"), max_len=16, train="all").build()
+    for text in texts:
+        tokens = tokens_of(context, text, "test")
+        assert found[text]["loss"] == pytest.approx(evaluate(base, tokens).loss)
+        assert len(found[text]["windows"]) == 7
+        assert found[text]["windows"][1] == pytest.approx(evaluate(base, tokens[16:33]).loss)
+    assert abs(found[texts[0]]["loss"] - found[texts[1]]["loss"]) > 1e-3
+
+
+def test_a_tuned_model_is_measured_on_both_texts(texts, context):
+    """The loss on the watched text is that of the trained weights on that text, and not on the new one."""
+    new, watched = texts
+    arm = {"boost": {}, "lr": 1e-3}
+    found = finetune.tune_model(context, model=finetune.TINY, arm=arm, size=SIZE, corpus=new, watched=watched, seed=0)
+    tuned = load_run(context.folder / "training").model
+    expected = {text: evaluate(tuned, tokens_of(context, text, "test")).loss for text in texts}
     assert found["watched"] == pytest.approx(expected[watched])
+    assert found["new"] == pytest.approx(expected[new])
     assert abs(expected[watched] - expected[new]) > 1e-3
+
+
+def test_a_rate_is_judged_on_validation_text(texts, context):
+    arm = {"boost": {}, "lr": 1e-3}
+    found = finetune.tune_at_rate(context, model=finetune.TINY, arm=arm, size=SIZE, corpus=texts[0], seed=0)
+    tuned = load_run(context.folder / "training").model
+    assert found["loss"] == pytest.approx(evaluate(tuned, tokens_of(context, texts[0], "validation")).loss)
+    assert found["diverged"] is None
+
+
+def test_a_training_that_diverges_is_a_result(texts, context, monkeypatch):
+    def diverge(trainer, resume):
+        raise TrainingError("step 1: loss nan")
+
+    monkeypatch.setattr(Trainer, "run", diverge)
+    same = {"model": finetune.TINY, "arm": {"boost": {}, "lr": 1e9}, "size": SIZE, "corpus": texts[0], "seed": 0}
+    trained = finetune.tune_model(context, **same, watched=None)
+    assert trained["diverged"] == "step 1: loss nan"
+    assert isinstance(finetune.outcome_of(trained), finetune.Diverged)
+    point = finetune.tune_at_rate(context, **same)
+    assert (point["loss"], point["diverged"]) == (None, "step 1: loss nan")
+    assert point["data"] == trained["data"] != ""
+
+
+def test_decoding_leaves_the_cache_as_it_was(context):
+    config = finetune.arm_model(finetune.base_folder(finetune.TINY, context), {"boost": {}}, 40, 0)
+    decoder = finetune.Decoder(config, 3)
+    before = [layer.keys.clone() for layer in decoder.cache.layers]
+    calls = []
+    decoder.model.register_forward_hook(lambda module, args, output: calls.append(output.logits.shape[1]))
+    decoder.decode()
+    assert calls == [1, 1, 1]
+    after = [layer.keys for layer in decoder.cache.layers]
+    assert len(after) == 6  # three layers and their corrections
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert decoder.cache_bytes() == 6 * 2 * 2 * 8 * 4  # layers, keys and values, heads, width of a head, float32

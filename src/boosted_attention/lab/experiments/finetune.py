@@ -1,48 +1,111 @@
-"""Boosting a pretrained model, against other ways to fine-tune it: what is learned, forgotten, and paid."""
+"""Corrections of a pretrained model against LoRA and against training everything: what is learned, forgotten and paid.
+
+Texts: the last one is watched, those before it are learned; every arm learns the first, light ones all of them. Rates:
+every arm at its own best, found on validation text of the first text with a seed that nothing else uses.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from boosted_attention.chart import Figure, Panel, measured
 from boosted_attention.lab.experiment import Experiment, Results
-from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.experiments._grid import CLOSE, best_factor, grown, is_inside
+from boosted_attention.lab.experiments.language._shared import short
+from boosted_attention.lab.judging.claim import Role, claim
 from boosted_attention.lab.judging.facts import FINETUNING
 from boosted_attention.lab.judging.place import Kind, Place
 from boosted_attention.lab.judging.quantity import Quantity
-from boosted_attention.lab.judging.table import Cell, Paired, Table, exactly
+from boosted_attention.lab.judging.table import BySeed, Cell, Paired, Table, exactly
 from boosted_attention.lab.judging.verdicts import below
-from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.presets import DecidedRates, Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.lab.work.finetune import TINY, FinetuneResult, StepTimes, UntouchedResult
+from boosted_attention.lab.work.finetune import (
+    AS_LARGE,
+    TINY,
+    DecodeCosts,
+    FinetunePoint,
+    FinetuneResult,
+    StepTimes,
+    TextLoss,
+    UntouchedResult,
+    outcome_of,
+)
+from boosted_attention.lab.work.language import Diverged
 from boosted_attention.records import from_json
-from boosted_attention.statistics import estimate
+from boosted_attention.statistics import Estimate, estimate
 
 TITLE = "Fine-tuning a pretrained model"
-COLUMNS = ["perplexity", "other text", "trained (M)", "step time", "seconds per step", "peak memory (GB)"]
-BOOSTED, RANDOM_START, LAST_LAYERS = "boosted", "boosted, random start", "boosted, last layers"
-LORA, EVERYTHING = "LoRA, as many parameters", "everything"
-OVER = {rival: Quantity(f"loss, boosted - {rival}") for rival in (RANDOM_START, LAST_LAYERS, LORA, EVERYTHING)}
+PERPLEXITY, WATCHED, TRAINED, DECODE = "perplexity", "other text", "trained (M)", "decode time (base = 1)"
+COLUMNS = [PERPLEXITY, WATCHED, TRAINED, "step time", DECODE, "cache per token (kB)", "peak memory (GB)"]
+AS_IT_WAS = "as it was"
+FULL, LOW_RANK, SHARED = "full corrections", "low-rank corrections", "low-rank corrections, shared K/V"
+LORA, LARGE_LORA, EVERYTHING = "LoRA", "LoRA, as large as full corrections", "everything"
+LIGHT = (LOW_RANK, SHARED, LORA)  # learn every text; the others the first alone
+STEP = 3.0  # between neighbours of a grid that is extended
+RANK, TINY_RANK = 16, 4  # of light corrections and of LoRA; of the tiny model's
+
+
+@dataclass(frozen=True)
+class Versus:
+    """How much larger the loss of arm a is than that of arm b, on the text they learned or on the watched one."""
+
+    a: str
+    b: str
+    quantity: Quantity
+    is_watched: bool = False
+
+
+OVER_LORA = Versus(SHARED, LORA, Quantity(f"loss, {SHARED} - {LORA}"))
+SECONDARY = {
+    "low-rank": Versus(LOW_RANK, LORA, Quantity(f"loss, {LOW_RANK} - {LORA}")),
+    "lora": Versus(FULL, LARGE_LORA, Quantity(f"loss, {FULL} - {LARGE_LORA}")),
+    "everything": Versus(FULL, EVERYTHING, Quantity(f"loss, {FULL} - {EVERYTHING}")),
+    "forgetting": Versus(SHARED, LORA, Quantity(f"loss on the other text, {SHARED} - {LORA}"), is_watched=True),
+}
+COMPARED = (OVER_LORA, *SECONDARY.values())
 
 
 def arms(preset: Preset) -> dict[str, Mapping[str, Any]]:
-    """Ways to train the model, with their options; the last layers are a third of all.
-
-    Whole matrices get 3e-5, a usual rate; factors of low rank 3e-4, whose product then moves by about as much a step.
-    """
-    last = "last:10" if preset.finetune.pretrained else "last:1"
+    """Ways to train the model, with their options; the learning rate is the one in the middle of the first grid."""
+    rank = RANK if preset.finetune.pretrained else TINY_RANK
     return {
-        BOOSTED: {"boost": {}, "lr": 3e-5},
-        RANDOM_START: {"boost": {"init": "random"}, "lr": 3e-5},
-        LAST_LAYERS: {"boost": {"layers": last}, "lr": 3e-5},
-        LORA: {"train": "lora", "lr": 3e-4},
+        FULL: {"boost": {}, "lr": 1e-4},
+        LOW_RANK: {"boost": {"rank": rank}, "lr": 1e-3},
+        SHARED: {"boost": {"rank": rank, "kv": "shared"}, "lr": 1e-3},
+        LORA: {"train": "lora", "lora_rank": rank, "lr": 1e-3},
+        LARGE_LORA: {"train": "lora", "lora_rank": AS_LARGE, "lr": 3e-4},
         EVERYTHING: {"train": "all", "lr": 3e-5},
     }
 
 
+def at_rate(arm: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """An arm with its learning rate multiplied; six digits of it are kept."""
+    return {**arm, "lr": float(f"{arm['lr'] * factor:.6g}")}
+
+
 def seeds(preset: Preset) -> tuple[int, ...]:
     return preset.text.seeds[: preset.finetune.n_seeds]
+
+
+def learned(preset: Preset) -> tuple[str, ...]:
+    """The texts that are learned: all but the last, or the only one."""
+    return preset.text.corpora[:-1] or preset.text.corpora
+
+
+def watched(preset: Preset) -> str | None:
+    """The text on which forgetting shows; None where there is one text alone."""
+    return preset.text.corpora[-1] if len(preset.text.corpora) > 1 else None
+
+
+def arms_on(preset: Preset, text: str) -> list[str]:
+    """The arms that learn a text."""
+    return [name for name in arms(preset) if text == learned(preset)[0] or name in LIGHT]
 
 
 def pretrained(preset: Preset) -> dict[str, str]:
@@ -50,22 +113,33 @@ def pretrained(preset: Preset) -> dict[str, str]:
     return dict(preset.finetune.pretrained) or TINY
 
 
-def subject(preset: Preset) -> dict[str, Any]:
-    """The model and the texts: the first corpus is learned, a second one watched."""
-    corpora = preset.text.corpora
-    return {"model": pretrained(preset), "corpus": corpora[0], "watched": corpora[1] if len(corpora) > 1 else None}
+def training(preset: Preset, arm: Mapping[str, Any], text: str, seed: int) -> dict[str, Any]:
+    """What a fine-tuning is."""
+    sizes = {key: getattr(preset.finetune, key) for key in ("steps", "batch_size", "max_len", "held_out")}
+    return {"model": pretrained(preset), "arm": dict(arm), "size": sizes, "corpus": text, "seed": seed}
 
 
-def tuning(preset: Preset, arm: Mapping[str, Any], seed: int, name: str) -> Trial:
-    """One arm with one seed."""
-    size = preset.finetune
-    sizes = {key: getattr(size, key) for key in ("steps", "batch_size", "max_len", "held_out")}
+def sweep_trial(preset: Preset, name: str, factor: float) -> Trial:
+    """One arm at one rate, on the first text."""
+    arm = at_rate(arms(preset)[name], factor)
+    return Trial(
+        work="finetune.sweep",
+        config=training(preset, arm, learned(preset)[0], preset.text.sweep_seed),
+        label=f"fine-tuning, {name}, rate {arm['lr']:g}",
+        group=f"{name}, sweep",
+        seconds=expected(preset, 10.0, 700.0),
+    )
+
+
+def tuning(preset: Preset, name: str, text: str, seed: int) -> Trial:
+    """One arm with one seed on one text, at the rate that was decided; KeyError if none was."""
+    arm = at_rate(arms(preset)[name], preset.finetune.decided.rates[name])
     return Trial(
         work="finetune.train",
-        config={**subject(preset), "arm": dict(arm), "size": sizes, "seed": seed},
-        label=f"fine-tuning, {name}, seed {seed}",
+        config={**training(preset, arm, text, seed), "watched": watched(preset)},
+        label=f"fine-tuning, {name}, {short(preset, text)}, seed {seed}",
         group=name,
-        seconds=expected(preset, 30.0, 1800.0),
+        seconds=expected(preset, 15.0, 900.0),
     )
 
 
@@ -74,26 +148,41 @@ def untouched(preset: Preset) -> Trial:
     size = preset.finetune
     return Trial(
         work="finetune.measure",
-        config={**subject(preset), "max_len": size.max_len, "held_out": size.held_out},
+        config={
+            "model": pretrained(preset),
+            "texts": list(preset.text.corpora),
+            "max_len": size.max_len,
+            "held_out": size.held_out,
+        },
         label="the model before fine-tuning",
-        seconds=expected(preset, 5.0, 120.0),
+        seconds=expected(preset, 5.0, 500.0),
     )
 
 
+def timed(preset: Preset) -> dict[str, Any]:
+    """The model, and every arm of it, for trials that take their times in turn in one process."""
+    return {"model": pretrained(preset), "arms": [[name, dict(arm)] for name, arm in arms(preset).items()]}
+
+
 def timing(preset: Preset) -> Trial:
-    """A step of every arm, in turn in one process: beside other work their times cannot be compared otherwise."""
+    """A training step of every arm."""
     size = preset.finetune
     return Trial(
         work="finetune.time",
-        config={
-            "model": pretrained(preset),
-            "arms": [[name, dict(arm)] for name, arm in arms(preset).items()],
-            "batch_size": size.batch_size,
-            "max_len": size.max_len,
-            "repeats": size.timed_steps,
-        },
+        config={**timed(preset), "batch_size": size.batch_size, "max_len": size.max_len, "repeats": size.timed_steps},
         label="step times of fine-tuning",
-        seconds=expected(preset, 10.0, 300.0),
+        seconds=expected(preset, 10.0, 600.0),
+    )
+
+
+def decoding(preset: Preset) -> Trial:
+    """Decoded tokens of every arm."""
+    size = preset.finetune
+    return Trial(
+        work="finetune.decode",
+        config={**timed(preset), "base": AS_IT_WAS, "tokens": size.decoded, "repeats": size.timed_steps},
+        label="decode times of fine-tuned models",
+        seconds=expected(preset, 5.0, 120.0),
     )
 
 
@@ -102,49 +191,181 @@ def expected(preset: Preset, tiny: float, real: float) -> float:
     return real if preset.finetune.pretrained else tiny
 
 
+def grid(preset: Preset, name: str) -> tuple[float, ...]:
+    """The factors that are tried for an arm: the preset's, and those by which results made it longer.
+
+    None is tried where the preset has one alone.
+    """
+    return tuple(preset.finetune.decided.grids.get(name, preset.finetune.rates)) if sweeps(preset) else ()
+
+
+def sweeps(preset: Preset) -> bool:
+    """Whether rates are tried before the arms are compared."""
+    return len(preset.finetune.rates) > 1
+
+
+def tunings(preset: Preset, text: str) -> list[Trial]:
+    """The fine-tunings on a text whose rates are decided."""
+    known = preset.finetune.decided.rates
+    names = [name for name in arms_on(preset, text) if name in known]
+    return [tuning(preset, name, text, seed) for seed in seeds(preset) for name in names]
+
+
+def needed(preset: Preset) -> list[Trial]:
+    """Everything but the further texts, each of which is shown as far as it is there."""
+    swept = [sweep_trial(preset, name, factor) for name in arms(preset) for factor in grid(preset, name)]
+    return [untouched(preset), *swept, *tunings(preset, learned(preset)[0]), timing(preset), decoding(preset)]
+
+
 def trials(preset: Preset) -> list[Trial]:
-    tuned = [tuning(preset, arm, seed, name) for seed in seeds(preset) for name, arm in arms(preset).items()]
-    return [untouched(preset), *tuned, timing(preset)]
+    return needed(preset) + [trial for text in learned(preset)[1:] for trial in tunings(preset, text)]
+
+
+def points_at(preset: Preset, results: Results, name: str, factors: Sequence[float]) -> dict[float, float | None]:
+    """Validation perplexities of an arm's sweep; KeyError if one is not there."""
+    found = {f: from_json(FinetunePoint, results(sweep_trial(preset, name, f))) for f in factors}
+    return {f: None if point.loss is None else math.exp(point.loss) for f, point in found.items()}
+
+
+def settled(preset: Preset, results: Results) -> Preset:
+    """The preset with the rates that the results decide.
+
+    Args:
+        preset: what it says of decisions is not looked at.
+        results: results of trials; KeyError for those that are not there.
+    """
+    size = preset.finetune
+    if not sweeps(preset):
+        only = DecidedRates(rates=dict.fromkeys(arms(preset), size.rates[0]))
+        return replace(preset, finetune=replace(size, decided=only))
+    found = {name: grown(size.rates, partial(points_at, preset, results, name), STEP) for name in arms(preset)}
+    decided = DecidedRates(
+        grids={name: tried for name, (tried, _) in found.items()},
+        rates={name: best for name, (_, best) in found.items() if best is not None},
+    )
+    return replace(preset, finetune=replace(size, decided=decided))
+
+
+@dataclass
+class Found:
+    """Results on one text, by arm and seed; an arm of which a training diverged is in ``diverged`` alone."""
+
+    tuned: dict[str, dict[int, FinetuneResult]] = field(default_factory=dict)
+    diverged: dict[str, str] = field(default_factory=dict)
+
+    def losses(self, versus: Versus, arm: str) -> BySeed:
+        """Losses of an arm, on the text that a comparison is about."""
+        found = {s: r.watched if versus.is_watched else r.new for s, r in self.tuned[arm].items()}
+        return {seed: loss for seed, loss in found.items() if loss is not None}
+
+
+def read(preset: Preset, results: Results, text: str) -> Found:
+    """The arms that are there with all their seeds."""
+    found = Found()
+    for name in arms_on(preset, text):
+        with suppress(KeyError):  # not there yet
+            by_seed = {seed: outcome_of(results(tuning(preset, name, text, seed))) for seed in seeds(preset)}
+            lost = {seed: one.diverged for seed, one in by_seed.items() if isinstance(one, Diverged)}
+            if lost:
+                found.diverged[name] = "; ".join(f"seed {seed}: {what}" for seed, what in lost.items())
+            else:
+                found.tuned[name] = {s: one for s, one in by_seed.items() if isinstance(one, FinetuneResult)}
+    return found
 
 
 def collect(preset: Preset, results: Results) -> Table:
-    corpora, name = preset.text.corpora, pretrained(preset)["name"]
-    table = Table(TITLE, COLUMNS, precision=2)
-    table.places[""] = Place(kind=Kind.FINETUNE, text=corpora[0], size=name)
-    before = from_json(UntouchedResult, results(untouched(preset)))
-    table.add_row("as it was", [perplexity([before.new]), perplexity([before.watched]), *[None] * 4])
-    found = {
-        arm: {s: from_json(FinetuneResult, results(tuning(preset, options, s, arm))) for s in seeds(preset)}
-        for arm, options in arms(preset).items()
-    }
-    times = from_json(StepTimes, results(timing(preset))["measured"])
-    for arm, by_seed in found.items():
-        tuned = list(by_seed.values())
-        table.add_row(
-            arm,
-            [
+    name = pretrained(preset)["name"]
+    table = Table(TITLE, COLUMNS, precision=3)
+    before = from_json(UntouchedResult, results(untouched(preset))).texts
+    times = from_json(StepTimes, results(timing(preset))["measured"]).ratios
+    decoded = from_json(DecodeCosts, results(decoding(preset)))
+    other = None if watched(preset) is None else over_windows(before[watched(preset) or ""])
+    for text in learned(preset):
+        own = short(preset, text)
+        table.places[own] = Place(kind=Kind.FINETUNE, text=own, size=name)
+        found = read(preset, results, text)
+        cache = Cell(exactly(decoded.cache_bytes[AS_IT_WAS] / 1000))
+        row = [over_windows(before[text]), other, None, None, Cell(exactly(1.0)), cache, None]
+        table.add_row(row_label(preset, text, AS_IT_WAS), row)
+        for arm, by_seed in found.tuned.items():
+            tuned = list(by_seed.values())
+            row = [
                 perplexity([r.new for r in tuned]),
                 perplexity([r.watched for r in tuned]),
                 Cell(exactly(tuned[0].trained_parameters / 1e6)),
-                Cell(exactly(times.ratios[arm])),
-                Cell(exactly(times.seconds[arm])),
+                Cell(exactly(times[arm])),
+                Cell(exactly(decoded.measured[arm])),
+                Cell(exactly(decoded.cache_bytes[arm] / 1000)),
                 Cell(estimate([r.measured.peak_memory / 1e9 for r in tuned])),
-            ],
-        )
-    losses = {arm: {seed: r.new for seed, r in by_seed.items()} for arm, by_seed in found.items()}
-    table.compare([Paired(quantity, losses[BOOSTED], losses[rival]) for rival, quantity in OVER.items()])
-    if len(seeds(preset)) == 1:
-        table.notes.append("One seed: how much of a difference is chance is not known.")
-    size, rank = preset.finetune, next(iter(found[LORA].values())).rank
-    rates = ", ".join(f"{arm} {options['lr']:g}" for arm, options in arms(preset).items())
-    table.notes.append(
-        f"{name} on {corpora[0]}: {size.steps} steps of {size.batch_size * size.max_len} tokens, the "
-        f"same batches in the same order; perplexity over {size.held_out:,} tokens of each "
-        f"text; learning rates {rates}; LoRA of rank {rank}. "
-        "Step time: of interleaved steps in one process, one thread, as a multiple of the boosted model's, and in "
-        "seconds of this machine; peak memory: of the training's process."
-    )
+            ]
+            table.add_row(row_label(preset, text, arm), row)
+        compare(table, preset, text, found)
+    table.notes += notes(preset, results, read(preset, results, learned(preset)[0]))
     return table
+
+
+def row_label(preset: Preset, text: str, arm: str) -> str:
+    """The row of an arm on a text."""
+    return f"{arm} | {short(preset, text)}" if len(learned(preset)) > 1 else arm
+
+
+def compare(table: Table, preset: Preset, text: str, found: Found) -> None:
+    """Add the comparisons whose arms are there, and say of the others why they are not."""
+    for versus in COMPARED:
+        quantity, both = versus.quantity.on(short(preset, text)), (versus.a, versus.b)
+        diverged = [arm for arm in both if arm in found.diverged]
+        absent = [arm for arm in both if arm not in found.tuned]
+        if diverged:
+            table.failed[quantity] = f"{' and '.join(diverged)} diverged"
+        elif absent:
+            table.missing[quantity] = f"{' and '.join(absent)} was not run"
+        elif versus.is_watched and watched(preset) is None:
+            table.missing[quantity] = "there is no other text"
+        else:
+            table.compare([Paired(quantity, *(found.losses(versus, arm) for arm in both))])
+    for arm, told in found.diverged.items():
+        table.notes.append(f"{short(preset, text)}, {arm} diverged and has no row: {told}.")
+
+
+def notes(preset: Preset, results: Results, found: Found) -> list[str]:
+    """What was done, at which rates, and what the columns are."""
+    size, texts = preset.finetune, ", ".join(short(preset, text) for text in learned(preset))
+    other = "none" if watched(preset) is None else short(preset, watched(preset) or "")
+    ranks = [f"{arm} {next(iter(found.tuned[arm].values())).rank}" for arm in (LORA, LARGE_LORA) if arm in found.tuned]
+    told = [
+        f"{pretrained(preset)['name']} on {texts}: {size.steps} steps of {size.batch_size * size.max_len} tokens; "
+        f"seeds {', '.join(map(str, seeds(preset)))}, which change the order of the batches and the new weights; "
+        f"perplexity over {size.held_out:,} tokens of each text, other text: {other}; rank of light corrections "
+        f"{RANK if size.pretrained else TINY_RANK}, of {', of '.join(ranks)}. The interval of the model as it was is "
+        f"over windows of {size.max_len} tokens. Further texts are learned at the rates of the first.",
+        "Times: of interleaved steps and decoded tokens in one process, one thread; a training step as a multiple of "
+        "that of full corrections, a decoded token of the model as it was. LoRA is not merged, which would make it as "
+        "fast as the model as it was; corrections cannot be. Peak memory: of the training's process.",
+    ]
+    if len(seeds(preset)) == 1:
+        told.append("One seed: how much of a difference is chance is not known.")
+    if not sweeps(preset):
+        rates = ", ".join(f"{name} {arm['lr']:g}" for name, arm in arms(preset).items())
+        return [*told, f"One learning rate each, not tuned: {rates}."]
+    return [*told, *(describe_sweep(preset, results, name) for name in arms(preset))]
+
+
+def describe_sweep(preset: Preset, results: Results, name: str) -> str:
+    """The rates tried for an arm."""
+    points, lr = points_at(preset, results, name, grid(preset, name)), arms(preset)[name]["lr"]
+    tried = ", ".join(f"{f * lr:.2g} {'diverged' if v is None else f'{v:.3f}'}" for f, v in sorted(points.items()))
+    edge = "" if is_inside(points) else ", at the edge of the grid"
+    return (
+        f"{name}: validation perplexity by learning rate, seed {preset.text.sweep_seed}: {tried}; taken "
+        f"{(best_factor(points) or min(points)) * lr:.2g}{edge} (of two within {100 * CLOSE:g} % the smaller)."
+    )
+
+
+def over_windows(found: TextLoss) -> Cell:
+    """Perplexity with an interval over the windows of the text."""
+    e = estimate(found.windows)
+    mean, low, high = (math.exp(v) for v in (found.loss, found.loss + e.low - e.mean, found.loss + e.high - e.mean))
+    return Cell(Estimate(mean=mean, low=low, high=high, std=e.std * mean, n=e.n, over="windows"))
 
 
 def perplexity(losses: Sequence[float | None]) -> Cell | None:
@@ -152,21 +373,67 @@ def perplexity(losses: Sequence[float | None]) -> Cell | None:
     return None if len(known) < len(losses) else Cell(estimate([math.exp(loss) for loss in known]))
 
 
+def figure(preset: Preset, table: Table, results: Results) -> Figure:
+    """Draw perplexity against decode time and against trained parameters."""
+    panels = []
+    for text in learned(preset):
+        rows = {arm: row for arm in arms(preset) if (row := table.rows.get(row_label(preset, text, arm))) is not None}
+        before = table.rows[row_label(preset, text, AS_IT_WAS)][0]
+        for heading, is_log in ((DECODE, False), (TRAINED, True)) if rows else ():
+            column = COLUMNS.index(heading)
+            series = [
+                measured(arm, [cost.ours.mean], [value.ours], "points")
+                for arm, row in rows.items()
+                if (cost := row[column]) is not None and (value := row[0]) is not None
+            ]
+            levels = {} if before is None else {AS_IT_WAS: before.ours.mean}
+            panels.append(
+                Panel(
+                    x_label=heading,
+                    y_label=PERPLEXITY,
+                    series=series,
+                    title=short(preset, text),
+                    levels=levels,
+                    log_x=is_log,
+                )
+            )
+    return Figure(
+        name="finetune",
+        title="Fine-tuning: what is learned, and what a token and the training cost",
+        caption=f"Not in the paper. {pretrained(preset)['name']}; 95 % intervals over seeds.",
+        panels=panels,
+    )
+
+
+SAID = {
+    "low-rank": "Low-rank corrections with keys and values of their own reach a lower loss than LoRA of their rank.",
+    "lora": "Full corrections reach a lower loss on the new text than LoRA with as many parameters.",
+    "everything": "Full corrections reach a lower loss on the new text than training everything.",
+    "forgetting": "Low-rank corrections with shared keys and values forget less of another text than LoRA.",
+}
 CLAIMS = [
     claim(
-        f"finetune-{tagged}",
+        "finetune-shared",
         FINETUNING,
-        OVER[rival],
+        OVER_LORA.quantity,
         below(),
-        f"Corrections reach a lower loss on the new text than {said}.",
+        "Low-rank corrections with shared keys and values reach a lower loss on the new text than LoRA of their rank.",
         paper="suggested",
-    )
-    for rival, tagged, said in (
-        (LORA, "lora", "LoRA with as many parameters"),
-        (EVERYTHING, "everything", "training everything"),
-    )
+    ),
+    *(
+        claim(f"finetune-{tag}", FINETUNING, versus.quantity, below(), SAID[tag], paper="suggested", role=Role.ASIDE)
+        for tag, versus in SECONDARY.items()
+    ),
 ]
 
 EXPERIMENT = Experiment(
-    name="finetune", title=TITLE, kind=Kind.FINETUNE, order=210, trials=trials, collect=collect, claims=CLAIMS
+    name="finetune",
+    title=TITLE,
+    kind=Kind.FINETUNE,
+    order=210,
+    trials=trials,
+    collect=collect,
+    claims=CLAIMS,
+    figure=figure,
+    needed=needed,
 )

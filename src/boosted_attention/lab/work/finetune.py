@@ -10,20 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 from filelock import FileLock
 
 from boosted_attention.data.tokenizer import Tokenizer, byte_tokenizer
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
 from boosted_attention.lab.trials.trial import Context, Settings, work
-from boosted_attention.lab.work.language import Reporter
+from boosted_attention.lab.work.language import DIVERGENCE, Diverged, Reporter
 from boosted_attention.lab.work.timing import step_seconds
 from boosted_attention.model.protocols import CausalModel
-from boosted_attention.records import to_json
-from boosted_attention.timing import median_ratios
+from boosted_attention.records import from_json, to_json
+from boosted_attention.timing import interleaved, median_ratios
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.evaluation import evaluate
 from boosted_attention.train.folder import load_run
-from boosted_attention.train.metrics import evaluation_rows
+from boosted_attention.train.results import RunResult
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
 from boosted_attention.validation import require
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from boosted_attention.pretrained.finetune import FinetuneConfig
 
 TINY = {"name": "a tiny random Llama", "weights": ""}  # unless another is named
+AS_LARGE = "as full corrections"  # a rank of LoRA: that with as many parameters
+PROMPT = 32  # tokens that are read before decoding is timed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +43,14 @@ class MemoryUse:
     """What depends on the machine."""
 
     peak_memory: int  # bytes of the training's process
-    seconds_per_step: float | None = None  # in the first results only; step times have a trial of their own
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneResult:
-    """A fine-tuned model: losses in nats on the text it learned and on another."""
+    """A fine-tuned model: losses in nats on test text it learned and on another."""
 
     new: float
     watched: float | None
-    curve: list[tuple[int, float]]  # (step, validation loss)
     trained_parameters: int
     parameters: int
     flops_per_token: int
@@ -58,11 +60,27 @@ class FinetuneResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FinetunePoint:
+    """A fine-tuning at one learning rate, judged on validation text."""
+
+    loss: float | None  # None where it diverged
+    diverged: str | None  # what became infinite or NaN
+    data: str  # fingerprint of the text
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextLoss:
+    """The loss on a text, and on each window of it."""
+
+    loss: float
+    windows: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
 class UntouchedResult:
     """Losses of the model as it was, on the same tokens."""
 
-    new: float
-    watched: float | None
+    texts: dict[str, TextLoss]
     parameters: int
 
 
@@ -74,6 +92,19 @@ class StepTimes:
     ratios: dict[str, float]
 
 
+@dataclass(frozen=True, kw_only=True)
+class DecodeCosts:
+    """What a decoded token costs: bytes of the cache, and in ``measured`` its time as a multiple of the base's."""
+
+    cache_bytes: dict[str, int]
+    measured: dict[str, float]
+
+
+def outcome_of(result: dict[str, Any]) -> FinetuneResult | Diverged:
+    """Read the result of a fine-tuning."""
+    return from_json(Diverged if "diverged" in result else FinetuneResult, result)
+
+
 def base_folder(model: Mapping[str, str], context: Context) -> str:
     """Folder of the model; the tiny one is made on the spot, the same every time."""
     from boosted_attention.pretrained.folders import quietly, weights_hash
@@ -83,7 +114,6 @@ def base_folder(model: Mapping[str, str], context: Context) -> str:
         require(bool(folder), f"model= must name the folder of {model['name']}")
         require(weights_hash(Path(folder)) == model["weights"], f"model={folder!r} does not hold {model['name']}")
         return str(Path(folder).absolute())
-    import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = Tokenizer(byte_tokenizer(), "bytes")
@@ -108,7 +138,71 @@ def base_folder(model: Mapping[str, str], context: Context) -> str:
     return str(place)
 
 
-@work("finetune.train")
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A finished fine-tuning."""
+
+    model: CausalModel
+    config: FinetuneConfig
+    result: RunResult
+    data: TokenData
+    base: str  # folder of the model it began with
+    peak_memory: int
+
+
+def tune(
+    context: Context, *, model: dict[str, str], arm: dict[str, Any], size: dict[str, int], corpus: str, seed: int
+) -> Tuned:
+    """Fine-tune the model.
+
+    The trainer gets one window of each held-out split: what a trial is about, it measures itself, once, with the
+    trained weights.
+    """
+    base, place = base_folder(model, context), context.folder / "training"
+    tokens = prepare(data_config(base, corpus, size["held_out"], context.settings), 0)
+    text = data_config(base, corpus, size["max_len"] + 1, context.settings)
+    config = RunConfig(
+        model=arm_model(base, arm, size["max_len"], tokens.tokenizer.vocab_size),
+        training=TrainingConfig(
+            steps=size["steps"],
+            batch_size=size["batch_size"],
+            lr=arm["lr"],
+            horizon=0,
+            weight_decay=0.0,
+            eval_every=0,
+            seed=seed,
+        ),
+        data=text,
+    )
+    trainer = Trainer(
+        folder=place,
+        config=config,
+        data=prepare(text, 0),
+        device=context.settings.device,
+        checkpoint_every=20,
+        observer=Reporter(context.progress),
+    )
+    result = trainer.run(resume=True)
+    most = peak_memory()  # before another model is loaded
+    return Tuned(
+        model=load_run(place).model, config=config.model, result=result, data=tokens, base=base, peak_memory=most
+    )
+
+
+@work("finetune.sweep")
+def tune_at_rate(
+    context: Context, *, model: dict[str, str], arm: dict[str, Any], size: dict[str, int], corpus: str, seed: int
+) -> dict[str, Any]:
+    """Fine-tune at one learning rate and measure validation text; a training that diverges is a result too."""
+    try:
+        found = tune(context, model=model, arm=arm, size=size, corpus=corpus, seed=seed)
+    except DIVERGENCE as error:
+        return to_json(FinetunePoint(loss=None, diverged=str(error), data=fingerprint(context, model, size, corpus)))
+    loss = loss_on(found.model, found.data.splits["validation"]).loss
+    return to_json(FinetunePoint(loss=loss, diverged=None, data=found.data.fingerprint))
+
+
+@work("finetune.train", schema=2)  # 2: the last weights; a training that diverges is a result
 def tune_model(
     context: Context,
     *,
@@ -119,50 +213,35 @@ def tune_model(
     watched: str | None,
     seed: int,
 ) -> dict[str, Any]:
-    """Fine-tune the model and measure what that did to the new text and to another one."""
-    base, place = base_folder(model, context), context.folder / "training"
-    text = data_config(base, corpus, size["held_out"], context.settings)
-    tokens = prepare(text, 0)
-    config = RunConfig(
-        model=arm_model(base, arm, size["max_len"], tokens.tokenizer.vocab_size),
-        training=TrainingConfig(
-            steps=size["steps"],
-            batch_size=size["batch_size"],
-            lr=arm["lr"],
-            horizon=0,
-            weight_decay=0.0,
-            eval_every=max(1, size["steps"] // 4),
-            seed=seed,
-        ),
-        data=text,
-    )
-    trainer = Trainer(
-        folder=place,
-        config=config,
-        data=tokens,
-        device=context.settings.device,
-        checkpoint_every=25,
-        observer=Reporter(context.progress),
-    )
-    found = trainer.run(resume=True)
-    most = peak_memory()  # before another model is loaded
+    """Fine-tune the model and measure what that did to the new text and to another one.
+
+    The result is a FinetuneResult, or a Diverged.
+    """
+    try:
+        found = tune(context, model=model, arm=arm, size=size, corpus=corpus, seed=seed)
+    except DIVERGENCE as error:
+        return to_json(Diverged(diverged=str(error), data=fingerprint(context, model, size, corpus)))
     other = None
     if watched is not None:
-        other = loss_on(
-            load_run(place).model, prepare(data_config(base, watched, size["held_out"], context.settings), 0)
-        )
+        text = prepare(data_config(found.base, watched, size["held_out"], context.settings), 0)
+        other = loss_on(found.model, text.splits["test"]).loss
     result = FinetuneResult(
-        new=found.tested().loss,
+        new=loss_on(found.model, found.data.splits["test"]).loss,
         watched=other,
-        curve=[(row.step, row.validation_loss) for row in evaluation_rows(place)],
-        trained_parameters=found.trained_parameters,
-        parameters=found.parameters,
-        flops_per_token=found.flops_per_token,
-        rank=config.model.lora_rank if config.model.train == "lora" else None,
-        data=tokens.fingerprint,
-        measured=MemoryUse(peak_memory=most),
+        trained_parameters=found.result.trained_parameters,
+        parameters=found.result.parameters,
+        flops_per_token=found.result.flops_per_token,
+        rank=found.config.lora_rank if found.config.train == "lora" else None,
+        data=found.data.fingerprint,
+        measured=MemoryUse(peak_memory=found.peak_memory),
     )
     return to_json(result)
+
+
+def fingerprint(context: Context, model: Mapping[str, str], size: Mapping[str, int], corpus: str) -> str:
+    """The fingerprint of the text that a model is trained on."""
+    text = data_config(base_folder(model, context), corpus, size["held_out"], context.settings)
+    return prepare(text, 0).fingerprint
 
 
 def arm_model(base: str, arm: Mapping[str, Any], max_len: int, vocab_size: int) -> FinetuneConfig:
@@ -170,9 +249,9 @@ def arm_model(base: str, arm: Mapping[str, Any], max_len: int, vocab_size: int) 
     from boosted_attention.pretrained.finetune import FinetuneConfig, lora_rank_for
 
     options = {key: value for key, value in arm.items() if key != "lr"}
-    if options.get("train") == "lora":  # as many trained parameters as a boosted model has
-        boosted = FinetuneConfig(base=base, boost={}, max_len=max_len)
-        options["lora_rank"] = lora_rank_for(boosted.num_params(trained=True), base)
+    if options.get("lora_rank") == AS_LARGE:
+        full = FinetuneConfig(base=base, boost={}, max_len=max_len)
+        options["lora_rank"] = lora_rank_for(full.num_params(trained=True), base)
     return FinetuneConfig(base=base, max_len=max_len, vocab_size=vocab_size, **options)
 
 
@@ -195,25 +274,68 @@ def time_steps(
     return {"measured": to_json(StepTimes(seconds=medians, ratios=median_ratios(seconds)))}
 
 
-@work("finetune.measure")
+@work("finetune.decode")
+def time_decoding(
+    context: Context,
+    *,
+    model: dict[str, str],
+    base: str,
+    arms: list[tuple[str, dict[str, Any]]],
+    tokens: int,
+    repeats: int,
+) -> dict[str, Any]:
+    """Time interleaved cached decoding of all arms, adapters unmerged, beside the model as it was, called ``base``."""
+    folder = base_folder(model, context)
+    named = [(base, {"train": "all"}), *arms]
+    decoders = {name: Decoder(arm_model(folder, arm, PROMPT + tokens, 0), tokens) for name, arm in named}
+    seconds = interleaved({name: decoder.decode for name, decoder in decoders.items()}, repeats, context.progress)
+    costs = DecodeCosts(
+        cache_bytes={name: decoder.cache_bytes() for name, decoder in decoders.items()}, measured=median_ratios(seconds)
+    )
+    return to_json(costs)
+
+
+class Decoder:
+    """A model that decodes, token by token, behind a prompt that it has read.
+
+    Args:
+        config: the model, whose weights decide nothing here.
+        tokens: how many a call decodes.
+    """
+
+    def __init__(self, config: FinetuneConfig, tokens: int):
+        self.model, self.tokens = config.build().model.eval(), tokens
+        with torch.no_grad():
+            self.cache = self.model(torch.ones(1, PROMPT, dtype=torch.long), use_cache=True).past_key_values
+
+    @torch.no_grad()
+    def decode(self) -> None:
+        """Decode, and forget what was decoded."""
+        for _ in range(self.tokens):
+            self.model(torch.ones(1, 1, dtype=torch.long), past_key_values=self.cache, use_cache=True)
+        self.cache.crop(-self.tokens)
+
+    def cache_bytes(self) -> int:
+        """Return the bytes that the cache holds of one token."""
+        held = [t for layer in self.cache.layers for t in (layer.keys, layer.values)]
+        return sum(t.numel() * t.element_size() // t.shape[-2] for t in held)
+
+
+@work("finetune.measure", schema=2)  # 2: any number of texts, and their windows
 def measure_model(
-    context: Context, *, model: dict[str, str], corpus: str, watched: str | None, max_len: int, held_out: int
+    context: Context, *, model: dict[str, str], texts: list[str], max_len: int, held_out: int
 ) -> dict[str, Any]:
     """Measure the model as it was, on the same tokens."""
     from boosted_attention.pretrained.finetune import FinetuneConfig
 
     base = base_folder(model, context)
     config = FinetuneConfig(base=base, max_len=max_len, train="all")
-    untouched = config.build()
-
-    def loss(text: str) -> float:
-        return loss_on(untouched, prepare(data_config(base, text, held_out, context.settings), 0))
-
-    new = loss(corpus)
-    context.progress(0.5)
-    return to_json(
-        UntouchedResult(new=new, watched=None if watched is None else loss(watched), parameters=config.num_params())
-    )
+    untouched, found = config.build(), {}
+    for i, text in enumerate(texts):
+        context.progress(i / len(texts))
+        data = prepare(data_config(base, text, held_out, context.settings), 0)
+        found[text] = loss_on(untouched, data.splits["test"])
+    return to_json(UntouchedResult(texts=found, parameters=config.num_params()))
 
 
 def data_config(base: str, corpus: str, held_out: int, settings: Settings) -> DataConfig:
@@ -226,8 +348,13 @@ def data_config(base: str, corpus: str, held_out: int, settings: Settings) -> Da
     )
 
 
-def loss_on(model: CausalModel, data: TokenData) -> float:
-    return evaluate(model, data.splits["test"], batch_size=1).loss
+def loss_on(model: CausalModel, tokens: np.ndarray) -> TextLoss:
+    """Return the loss over every token (N,), and over the tokens of each window."""
+    length = model.config.max_len
+    starts = range(0, len(tokens) - 1, length)
+    found = [evaluate(model, tokens[i : i + length + 1], batch_size=1) for i in starts]
+    total = sum(one.loss * one.tokens for one in found)
+    return TextLoss(loss=total / sum(one.tokens for one in found), windows=[one.loss for one in found])
 
 
 def peak_memory() -> int:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from boosted_attention.lab.experiments.language import equal_cost, main, pilot, scale, sweep
+from boosted_attention.lab.experiments._grid import LARGEST_GRID
+from boosted_attention.lab.experiments.language import equal_cost, main, pilot, scale
 from boosted_attention.lab.experiments.language._arms import (
     BOOSTED,
     FAIR,
@@ -32,22 +33,6 @@ INSIDE = {0.5: 40.0, 1.0: 36.0, 2.0: 38.0}
 TEXT, ELSEWHERE = SMALL.text.corpora
 
 
-@pytest.mark.parametrize(
-    ("points", "factor"),
-    [
-        (INSIDE, None),
-        ({0.5: 40.0, 1.0: 36.0, 2.0: 35.0}, 4.0),
-        ({0.5: 34.0, 1.0: 36.0, 2.0: 35.0}, 0.25),
-        ({0.5: 34.0, 1.0: None, 2.0: None}, 0.25),
-        ({0.5: None, 1.0: None, 2.0: None}, 0.25),
-        ({2.0**i: 9.0 - i for i in range(sweep.LARGEST_GRID)}, None),  # long enough
-        ({2.0**i: 9.0 - i for i in range(sweep.LARGEST_GRID - 1)}, 2.0 ** (sweep.LARGEST_GRID - 1)),
-    ],
-)
-def test_a_grid_grows_beyond_the_edge_at_which_the_best_lies(points, factor):
-    assert sweep.extension(points) == factor
-
-
 def test_a_rate_is_decided_once_the_best_lies_inside():
     waiting = {0.5: 40.0, 1.0: 36.0}
     at_edge = {0.5: 40.0, 1.0: 36.0, 2.0: 35.0}
@@ -61,7 +46,7 @@ def test_a_rate_is_decided_once_the_best_lies_inside():
 
 
 def test_an_arm_that_diverges_at_every_rate_is_trained_at_the_smallest_and_shown():
-    nothing = dict.fromkeys([2.0**i for i in range(1, 1 - sweep.LARGEST_GRID, -1)])
+    nothing = dict.fromkeys([2.0**i for i in range(1, 1 - LARGEST_GRID, -1)])
     decided = settled(SMALL, results_of(swept(SMALL, {STANDARD: nothing}))).text.decided
     assert decided.rates["arena"] == {STANDARD: min(nothing)}
 

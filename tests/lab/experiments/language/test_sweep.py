@@ -6,16 +6,7 @@ import pytest
 
 from boosted_attention.chart import bounds
 from boosted_attention.lab.experiments.language._arms import TUNED as NAMES
-from boosted_attention.lab.experiments.language.sweep import (
-    AT_BEST,
-    AT_SHARED,
-    CHOSEN,
-    EXPERIMENT,
-    arms,
-    best_factor,
-    is_inside,
-    trials,
-)
+from boosted_attention.lab.experiments.language.sweep import AT_BEST, AT_SHARED, CHOSEN, EXPERIMENT, arms, trials
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.trials.trial import WORKS, Context
 from boosted_attention.lab.work.language import BestStep, SweepPoint
@@ -40,24 +31,6 @@ def results_of(perplexities):
 
 def table_of(perplexities):
     return EXPERIMENT.table(SMOKE, results_of(perplexities))
-
-
-@pytest.mark.parametrize(
-    ("points", "best", "inside"),
-    [
-        ({0.5: 40.0, 1.0: 36.0, 2.0: 38.0}, 1.0, True),
-        ({0.5: 36.1, 1.0: 36.0, 2.0: 38.0}, 0.5, True),  # within 0.5 %: the smaller rate
-        ({0.5: 36.2, 1.0: 36.0, 2.0: 38.0}, 1.0, True),
-        ({0.5: 40.0, 1.0: 36.0, 2.0: 36.1}, 1.0, True),
-        ({0.5: 40.0, 1.0: 36.0, 2.0: None}, 1.0, True),  # diverged is worst
-        ({0.5: 40.0, 1.0: 36.0, 2.0: 34.0}, 2.0, False),
-        ({0.5: 30.0, 1.0: 36.0, 2.0: None}, 0.5, False),
-        ({0.5: None, 1.0: None, 2.0: None}, None, False),
-    ],
-)
-def test_the_best_factor(points, best, inside):
-    assert best_factor(points) == best
-    assert is_inside(points) == inside
 
 
 def test_a_sweep_multiplies_every_rate_and_uses_a_seed_of_its_own():

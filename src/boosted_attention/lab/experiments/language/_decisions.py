@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from boosted_attention.lab.experiment import Results
+from boosted_attention.lab.experiments._grid import grown
 from boosted_attention.lab.experiments.language import _tournament, equal_cost, pilot, sweep
 from boosted_attention.lab.experiments.language._arms import BOOSTED, FAIR, STANDARD, arm_model, main_arms
 from boosted_attention.lab.presets import Decided, Preset, UndecidedError
@@ -39,17 +40,8 @@ def with_decided(preset: Preset, decided: Decided) -> Preset:
 
 def swept(preset: Preset, results: Results, name: str) -> tuple[tuple[float, ...], float | None]:
     """The factors to be tried for an arm, and the best of them once all have been."""
-    factors: Sequence[float] = preset.text.rates
-    while True:
-        try:
-            points = sweep.points_at(preset, results, preset.text.corpora[0], name, factors)
-        except KeyError:
-            return tuple(factors), None
-        more = sweep.extension(points)
-        if more is None:
-            best = sweep.best_factor(points)
-            return tuple(factors), min(factors) if best is None else best  # which diverges, and is shown
-        factors = sorted((*factors, more))
+    first = preset.text.corpora[0]
+    return grown(preset.text.rates, partial(sweep.points_at, preset, results, first, name), sweep.STEP)
 
 
 def pair_seeds(preset: Preset, results: Results) -> int | None:

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from boosted_attention.lab.experiment import Results
+from boosted_attention.lab.experiments._grid import best_factor
 from boosted_attention.lab.experiments.language._arms import PLAIN, STANDARD, Arm, arm_model, matched_to
 from boosted_attention.lab.experiments.language._shared import by_seed, validation_loss
 from boosted_attention.lab.experiments.language._trials import preset_steps, sweep_trial, timing_trial, training_trial
-from boosted_attention.lab.experiments.language.sweep import best_factor
 from boosted_attention.lab.presets import DecidedForms, Preset, Tournament
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import SweepPoint

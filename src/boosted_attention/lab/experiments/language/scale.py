@@ -9,6 +9,7 @@ import numpy as np
 
 from boosted_attention.chart import Figure, Panel, measured
 from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiments._grid import best_factor, is_inside
 from boosted_attention.lab.experiments.language import sweep
 from boosted_attention.lab.experiments.language._arms import BOOSTED, PLAIN, arm_model, matched_arm
 from boosted_attention.lab.experiments.language._shared import (
@@ -156,8 +157,8 @@ def describe_sweep(preset: Preset, results: Results, name: str) -> str:
     tried = ", ".join(f"x {f:g} {'diverged' if v is None else f'{v:.2f}'}" for f, v in sorted(points.items()))
     return (
         f"d={preset.text.configuration().model.d_model}, {name}: validation perplexity by factor on the rates: {tried}"
-        f"; best x {sweep.best_factor(points) or min(points):g}"
-        f"{'' if sweep.is_inside(points) else ', at the edge of the grid'}."
+        f"; best x {best_factor(points) or min(points):g}"
+        f"{'' if is_inside(points) else ', at the edge of the grid'}."
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from boosted_attention.chart import Figure, Panel, Series
 from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiments._grid import CLOSE, Points, best_factor, is_inside
 from boosted_attention.lab.experiments.language._arms import BOOSTED, STANDARD, TUNED, Arm, all_arms
 from boosted_attention.lab.experiments.language._shared import describe_places, located, places, row_label, short
 from boosted_attention.lab.experiments.language._trials import sweep_trial
@@ -19,14 +19,11 @@ from boosted_attention.lab.work.language import SweepPoint
 from boosted_attention.records import from_json
 
 TITLE = "Validation perplexity by learning rate: factors on all rates of the recipe"
-CLOSE = 0.005  # of the perplexity: points nearer than this are taken for equal
 STEP = 2.0  # between neighbours of a grid that is extended
-LARGEST_GRID = 8  # points of an extended one
 CHOSEN = {name: Quantity(f"best factor, {name}") for name in TUNED}
 AT_BEST = {name: Quantity(f"boosted - {name}, each at its best rate") for name in TUNED if name != BOOSTED}
 OF_BOOSTED = ("boosted against it (%)", "at the standard model's rate (%)")
 AT_SHARED = {name: Quantity(f"boosted - {name}, both at the standard model's rate") for name in AT_BEST}
-Points = Mapping[float, float | None]  # factor: validation perplexity; None where training diverged
 
 
 def arms(preset: Preset) -> dict[str, Arm]:
@@ -66,35 +63,6 @@ def points_at(
     arm = arms(preset)[name]
     found = {f: from_json(SweepPoint, results(sweep_trial(preset, corpus, arm, name, f))) for f in factors}
     return {f: None if p.best is None else p.best.validation_perplexity for f, p in found.items()}
-
-
-def extension(points: Points) -> float | None:
-    """The factor that a grid lacks: beyond the edge at which the lowest perplexity lies; None if it needs no more.
-
-    A grid on which everything diverged grows towards smaller rates.
-    """
-    if is_inside(points) or len(points) >= LARGEST_GRID:
-        return None
-    smallest, *_, largest = sorted(points)
-    known = [(value, factor) for factor, value in points.items() if value is not None]
-    return largest * STEP if known and min(known)[1] == largest else smallest / STEP
-
-
-def best_factor(points: Points) -> float | None:
-    """The factor with the lowest validation perplexity; of the best two, if they are close, the smaller.
-
-    None where every training diverged.
-    """
-    best_two = sorted((value, factor) for factor, value in points.items() if value is not None)[:2]
-    close = [factor for value, factor in best_two if value <= best_two[0][0] * (1 + CLOSE)]
-    return min(close, default=None)
-
-
-def is_inside(points: Points) -> bool:
-    """Whether the lowest perplexity has a point on either side; a diverged one counts as the worst."""
-    values = [points[factor] for factor in sorted(points)]
-    worst_last = [math.inf if value is None else value for value in values]
-    return 0 < worst_last.index(min(worst_last)) < len(values) - 1
 
 
 def rows(table: Table, preset: Preset, results: Results, corpus: str, rates: Sequence[float]) -> None:
