@@ -379,22 +379,20 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
     for text in learned(preset):
         rows = {arm: row for arm in arms(preset) if (row := table.rows.get(row_label(preset, text, arm))) is not None}
         before = table.rows[row_label(preset, text, AS_IT_WAS)][0]
-        for heading, is_log in ((DECODE, False), (TRAINED, True)) if rows else ():
+        assert before is not None
+        title = f"{short(preset, text)} ({before.ours.mean:.1f} {AS_IT_WAS})"  # a line would dwarf the differences
+        for heading in (DECODE, TRAINED) if rows else ():
             column = COLUMNS.index(heading)
-            series = [
-                measured(arm, [cost.ours.mean], [value.ours], "points")
-                for arm, row in rows.items()
-                if (cost := row[column]) is not None and (value := row[0]) is not None
-            ]
-            levels = {} if before is None else {AS_IT_WAS: before.ours.mean}
+            points = {arm: (row[column], row[0]) for arm, row in rows.items()}
+            known = {arm: (cost.ours.mean, value.ours) for arm, (cost, value) in points.items() if cost and value}
             panels.append(
                 Panel(
                     x_label=heading,
                     y_label=PERPLEXITY,
-                    series=series,
-                    title=short(preset, text),
-                    levels=levels,
-                    log_x=is_log,
+                    series=[measured(arm, [cost], [value], "points") for arm, (cost, value) in known.items()],
+                    title=title,
+                    ticks={cost: f"{cost:.2g}" for cost, _ in known.values()} if heading == TRAINED else None,
+                    log_x=heading == TRAINED,
                 )
             )
     return Figure(
