@@ -30,12 +30,13 @@ from boosted_attention.pretrained.named import (
     print_trainable_parameters,
     remove_correction,
     set_corrections,
+    stages_of,
 )
 from boosted_attention.pretrained.origin import hub_name
 from boosted_attention.pretrained.sharing import SharedModel
 from boosted_attention.pretrained.stages import Stage, freeze, install, newest
 from boosted_attention.storage.writing import write_atomically
-from boosted_attention.validation import InputError
+from boosted_attention.validation import require
 
 CODE = "modeling_boosted"
 AUTO_MAP = {"AutoConfig": f"{CODE}.BoostedConfig", "AutoModelForCausalLM": f"{CODE}.BoostedForCausalLM"}
@@ -119,15 +120,18 @@ class BoostedModel(SharedModel):
         """Do nothing: the code that folders carry is written with the config."""
 
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: pages of keys and values are laid out for the model's own layers.
+        """Return the manager of transformers, where all corrections read the keys and values of the model's own layers.
 
-        Raises:
-            InputError: always.
+        Args:
+            args: as for other models of transformers.
+            kwargs: as for other models of transformers.
         """
-        raise InputError(
+        require(
+            all(stage.kv == "shared" for stage in stages_of(self)),  # type: ignore[arg-type]
             "continuous batching (generate_batch) lays pages out for the keys and values of the model's own attention, "
-            "and has none for corrections; use generate, or unboost(model) first"
+            "and has none for those of corrections; boost with kv='shared', use generate, or unboost(model) first",
         )
+        return super().init_continuous_batching(*args, **kwargs)  # type: ignore[misc]
 
 
 def original_class(kind: type) -> type:

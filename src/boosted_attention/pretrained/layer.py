@@ -25,7 +25,7 @@ from transformers.cache_utils import Cache
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.residuals import ErrorResidual
 from boosted_attention.attention.trace import RoundTrace, Traced
-from boosted_attention.pretrained.caching import SharedKV, cache_argument, extend, with_cache
+from boosted_attention.pretrained.caching import PAGES, SharedKV, SharedPages, cache_argument, extend, with_cache
 from boosted_attention.pretrained.families import CACHE_INDICES, OURS, cache_index_name
 from boosted_attention.validation import require
 
@@ -71,6 +71,8 @@ class CorrectedAttention(Traced):
         if any(shares_kv(self.rounds[str(m)]) for m in active[1:]):
             shared = SharedKV(cache, cache_index(self))
             args, kwargs = with_cache(shared, cache, self.cache_name, args, kwargs)
+            if kwargs.get(PAGES) is not None:
+                kwargs[PAGES] = SharedPages(kwargs[PAGES])
         rest: Any = ()
         trace = self.trace
         if trace is not None:
