@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
@@ -65,6 +65,8 @@ class OldNames(WeightRenaming):
 
 class BoostedConfig:
     """Base of boosted models' configurations: their folders say how to load them where this package is not imported."""
+
+    auto_map: ClassVar[dict[str, str]] = {}  # of a folder without one; TRL asks for it whatever class it loads
 
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
         self.auto_map = dict(AUTO_MAP)
