@@ -69,7 +69,7 @@ class BoostedConfig:
     auto_map: ClassVar[dict[str, str]] = {}  # of a folder without one; TRL asks for it whatever class it loads
 
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
-        self.auto_map = dict(AUTO_MAP)
+        self.auto_map = dict(AUTO_MAP)  # type: ignore[misc]  # of this folder
         Path(save_directory).mkdir(parents=True, exist_ok=True)
         family = type(self).model_type.removeprefix(PREFIX)  # type: ignore[attr-defined]
         write_atomically(Path(save_directory) / f"{CODE}.py", CODE_TEXT.format(family=family))
