@@ -4,12 +4,15 @@ The order does not matter. AutoConfig looks a model_type up in one table. Where 
 once; otherwise a finder in ``sys.meta_path`` waits for the one module that makes it, extends it when that module has
 run, and leaves. The classes of a boosted family are made when its model_type, such as "boosted-llama", is first looked
 up: nothing is imported before.
+
+The same hook serves peft's tables (``boosted_attention.pretrained.adapters``), from the first boosted model on.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 TABLE = "transformers.models.auto.configuration_auto"
@@ -52,10 +55,18 @@ def extend(module: Any) -> None:
 
 
 class Watcher:
-    """A finder that leaves every import alone, save that the table is extended once its module has run."""
+    """A finder that leaves every import alone, save that something is done once one module has run.
+
+    Args:
+        name: the module that is waited for.
+        act: what is done with it.
+    """
+
+    def __init__(self, name: str, act: Callable[[Any], None]):
+        self.name, self.act = name, act
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != TABLE:
+        if name != self.name:
             return None
         from importlib.machinery import PathFinder
 
@@ -64,20 +75,30 @@ class Watcher:
             return None
         run = spec.loader.exec_module
 
-        def run_and_extend(module: Any) -> None:
+        def run_and_act(module: Any) -> None:
             run(module)
-            extend(module)
+            self.act(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)  # type: ignore[arg-type]
 
-        spec.loader.exec_module = run_and_extend
+        spec.loader.exec_module = run_and_act
         return spec
 
 
-def watch() -> None:
-    """Extend the table now, or when it is made."""
-    made = sys.modules.get(TABLE)
+def once_imported(name: str, act: Callable[[Any], None]) -> None:
+    """Do something with a module: now, or when it is imported.
+
+    Args:
+        name: name of the module.
+        act: what to do with it.
+    """
+    made = sys.modules.get(name)
     if made is not None:
-        extend(made)
+        act(made)
     else:
-        sys.meta_path.insert(0, Watcher())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, Watcher(name, act))  # type: ignore[arg-type]
+
+
+def watch() -> None:
+    """Extend the table of transformers now, or when it is made."""
+    once_imported(TABLE, extend)

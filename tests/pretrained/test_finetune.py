@@ -21,6 +21,7 @@ from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import load_run
 from boosted_attention.train.groups import trained_parameters
 from boosted_attention.train.metrics import read_metrics
+from boosted_attention.train.observer import Unwatched
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
 from tests.cli.test_train import refused
@@ -235,6 +236,24 @@ def test_from_the_command_line(models, text_file, tmp_path, capsys):
     assert stored["train"] == "correction"
     found = json.loads((out / "analysis" / "analysis.json").read_text())
     assert found["rounds"] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "said"), [("boosted", "lora", True), ("boosted", "correction", False), ("base", "lora", False)]
+)
+def test_a_run_says_that_the_corrections_are_frozen(models, text_file, tmp_path, name, method, said):
+    class Listener(Unwatched):
+        def __init__(self):
+            self.remarks = []
+
+        def remark(self, text):
+            self.remarks.append(text)
+
+    config = run_config(models, text_file, name, method, steps=1, eval_every=1)
+    data = prepare(config.data, 0)
+    config = replace(config, model=replace(config.model, vocab_size=data.tokenizer.vocab_size))
+    Trainer(folder=tmp_path, config=config, data=data, observer=(listener := Listener())).run()
+    assert [text.startswith("the corrections are frozen") for text in listener.remarks] == [True] * said
 
 
 def test_boosting_a_folder_changes_no_output(models):

@@ -188,39 +188,3 @@ def test_several_ends_of_text_are_no_problem():
     boost(model)
     assert model.corrections == ["default"]
     assert model.config.eos_token_id == [1, 2]
-
-
-def test_continuous_batching_is_refused_with_the_reason():
-    model = boost(tiny("llama"), kv="shared")
-    with pytest.raises(ValueError, match=r"continuous batching .* lays pages out for .* the model's own attention"):
-        model.generate_batch([[3, 4, 5]], transformers.GenerationConfig(max_new_tokens=2, eos_token_id=None))
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_exported_programs_are_the_model_or_are_refused_with_the_reason():
-    """Without a cache always; with a cache inside the program where corrections need none of their own."""
-    from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM
-
-    class Plain(nn.Module):
-        def __init__(self, model):
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids):
-            return self.model(ids, use_cache=False).logits
-
-    def with_cache(model):
-        model.generation_config.use_cache, model.generation_config.cache_implementation = True, "static"
-        return TorchExportableModuleForDecoderOnlyLM(model, batch_size=1, max_cache_len=16)
-
-    ids = tokens(1, 6)
-    first = {"input_ids": ids[:, :1], "cache_position": torch.tensor([0])}
-    full, shared = boost(tiny("llama")), boost(tiny("llama"), kv="shared", rank=2)
-    for model in (full, shared):
-        disturb(model)
-        assert torch.equal(torch.export.export(Plain(model), (ids,), strict=False).module()(ids), logits(model, ids))
-    with pytest.raises(ValueError, match="boost with kv='shared', whose corrections need none"):
-        with_cache(full).export(**first, strict=False)
-    program = with_cache(shared).export(**first, strict=False).module()
-    made = [program(input_ids=ids[:, t : t + 1], cache_position=torch.tensor([t])) for t in range(6)]
-    torch.testing.assert_close(torch.cat(made, dim=1), logits(shared, ids), rtol=1e-4, atol=1e-4)

@@ -8,6 +8,9 @@ import torch
 import transformers
 
 from boosted_attention import boost, capture, disable_rounds, unboost
+from boosted_attention.analysis.gates import GateStudy
+from boosted_attention.explore.patching import patched
+from boosted_attention.explore.views import gates_of_heads
 from boosted_attention.pretrained import load_correction, save_correction
 from boosted_attention.pretrained.correction import is_correction
 from boosted_attention.pretrained.layer import corrected_layers
@@ -244,3 +247,39 @@ def test_bad_options_change_nothing(options, said):
     assert not corrected_layers(model)
     assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
     assert all(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("kind", [{"rank": 2}, {"kv": "shared"}, {"kv": "shared", "rank": 2}], ids=str)
+def test_a_trace_shows_the_gate_inside_a_correction(kind):
+    """One number per head, those that the heads were multiplied by; the correction is what comes out behind them."""
+    model, ids = boost(tiny("llama"), gate="headwise", layers=[1], **kind), tokens()
+    with capture(model) as traces:
+        logits(model, ids)
+    first, second = traces["model.layers.1.self_attn"].rounds
+    assert first.gate is None
+    assert second.gate.shape == (*ids.shape, 4)
+    assert bool((second.gate == 0.5).all())
+    disturb(model)
+    (correction,) = corrected_layers(model)["model.layers.1.self_attn"].corrections
+    gate = correction.own_o_proj
+    given = []
+    hook = gate.register_forward_hook(lambda module, inputs, output: given.append(inputs[0]))
+    with capture(model) as traces:
+        logits(model, ids)
+    hook.remove()
+    first, second = traces["model.layers.1.self_attn"].rounds
+    assert torch.equal(second.gate, (given[0] @ gate.gate[0].weight.T + gate.gate[0].bias).sigmoid())
+    assert torch.equal(second.estimate, first.estimate + second.added)
+    by_head = given[0].unflatten(-1, (4, -1)) * second.gate[..., None]
+    assert torch.equal(gate.out(by_head.flatten(-2)), second.added)
+    study = GateStudy([str(i) for i in range(64)])
+    study.add(ids, [traces["model.layers.1.self_attn"]])
+    (found,) = study.result()
+    assert found.dimensions == pytest.approx(second.gate.double().mean(dim=(0, 1)).tolist())
+    assert found.mean != 1
+    assert not any(m._forward_hooks for m in correction.modules())
+    with patched(model, {(0, 1): 0.25}), capture(model) as traces:
+        logits(model, ids)
+    quartered = traces["model.layers.1.self_attn"].rounds[1]
+    torch.testing.assert_close(quartered.gate, 0.25 * second.gate)
+    assert gates_of_heads(second, None, 5) == second.gate[0, 5].tolist()

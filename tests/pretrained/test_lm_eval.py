@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from boosted_attention.data.tokenizer import Tokenizer, byte_tokenizer
 from boosted_attention.pretrained.folders import quietly
 from boosted_attention.pretrained.native import to_transformers, tokenizer_to_transformers
 from tests.pretrained.families import disturb, tiny
+from tests.processes import environment
 
 QUESTIONS = [
     ("the cat sat on the", ["mat", "sky"], 0),
@@ -98,6 +101,37 @@ def test_scores(build, tokenizer, task_folder, tmp_path):
         right += max(range(len(choices)), key=expected.__getitem__) == answer
     assert found["results"]["choose"]["acc,none"] == pytest.approx(right / len(QUESTIONS))
     assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.mark.usefixtures("lm_eval")
+def test_its_command_takes_a_boosted_folder_without_our_import(tokenizer, task_folder, tmp_path, full):
+    """The folder names its code, which --trust_remote_code lets it load; scores are those of the model at hand."""
+    if not full:
+        pytest.skip("in make test-full")
+    model = boosted(len(tokenizer))
+    saved(model, tokenizer, tmp_path / "model")
+    options = {
+        "--model": "hf",
+        "--model_args": f"pretrained={tmp_path / 'model'},dtype=float32,max_length=64",
+        "--tasks": "choose",
+        "--include_path": task_folder,
+        "--device": "cpu",
+        "--output_path": tmp_path / "out",
+    }
+    command = [sys.executable, "-m", "lm_eval", *(str(word) for option in options.items() for word in option)]
+    done = subprocess.run(
+        [*command, "--trust_remote_code", "--log_samples"],
+        capture_output=True,
+        text=True,
+        env=environment(HF_MODULES_CACHE=str(tmp_path / "modules")),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (written,) = (tmp_path / "out").rglob("samples_choose_*.jsonl")
+    samples = sorted(map(json.loads, written.read_text().splitlines()), key=lambda sample: sample["doc_id"])
+    for (question, choices, _), sample in zip(QUESTIONS, samples, strict=True):
+        expected = [log_probability(model, tokenizer, question, f" {choice}") for choice in choices]
+        assert [float(score[0]) for score in sample["filtered_resps"]] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")

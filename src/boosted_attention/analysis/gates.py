@@ -43,7 +43,7 @@ class GateFinding:
     std: float  # Standard deviation over positions and dimensions together.
     open: float  # Share of gates above one half.
     histogram: Distribution  # Distribution of the gate between 0 and 1.
-    dimensions: list[float]  # Mean gate of each dimension, (D,); (1,) for a gate that all dimensions share.
+    dimensions: list[float]  # Mean gate of each dimension, (D,); (1,) for a shared gate, (H,) for one per head.
     positions: list[float]  # Mean gate at each position, (T,).
     widest_tokens: list[TokenGate]  # Tokens of the vocabulary with the widest mean gates, the widest first.
     narrowest_tokens: list[TokenGate]  # Tokens of the vocabulary with the narrowest mean gates, the narrowest first.

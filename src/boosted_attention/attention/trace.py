@@ -32,8 +32,8 @@ class RoundTrace:
     """One round: ``residual`` is its input (x itself in round 0), ``estimate`` the partial sum F_m after it.
 
     Shapes: q (B, H, T, dh), k and v (B, H_kv, S, dh), weights (B, H, T, S), residual, correction and estimate
-    (B, T, D), gate (B, T, D) or (B, T, 1), None in round 0. A round without an attention map, as ``has_map`` says, has
-    neither q, k and v nor scale and weights.
+    (B, T, D), gate (B, T, D), (B, T, 1) or (B, T, H), None in round 0. A round without an attention map, as ``has_map``
+    says, has neither q, k and v nor scale and weights.
     """
 
     q: Tensor  # (B, H, T, dh)
@@ -43,12 +43,21 @@ class RoundTrace:
     weights: Tensor  # (B, H, T, S)
     residual: Tensor  # (B, T, D)
     correction: Tensor  # (B, T, D); round 0: the first estimate
-    gate: Tensor | None  # (B, T, D), or (B, T, 1) of a gate that all dimensions share; None in round 0
+    gate: (
+        Tensor | None
+    )  # (B, T, D); (B, T, 1) shared by all dimensions; (B, T, H) inside the correction; None in round 0
+    factor: Tensor | None  # what the correction is multiplied by: the gate, unless that is inside the correction
+    head_gate: Tensor | None  # (B, T, H) of a gate inside the correction; None where there is none
     estimate: Tensor  # (B, T, D)
     extra: dict[str, Tensor]  # what only this learner has, such as "lambda" or "steps"
 
     def __init__(self) -> None:
-        self.extra = {}
+        self.extra, self.head_gate = {}, None
+
+    @property
+    def added(self) -> Tensor:
+        """What the round added to the estimate, (B, T, D)."""
+        return self.correction if self.factor is None else self.factor * self.correction
 
     @property
     def has_map(self) -> bool:
@@ -84,7 +93,8 @@ class LayerTrace:
         trace = self.rounds[m]
         if gate is not None and gate.ndim < 3:
             gate = gate.expand(*correction.shape[:2], *(gate.shape or (1,)))  # (B, T, D) or (B, T, 1)
-        trace.residual, trace.correction, trace.gate, trace.estimate = residual, correction, gate, estimate
+        trace.residual, trace.correction, trace.factor, trace.estimate = residual, correction, gate, estimate
+        trace.gate = gate if gate is None or trace.head_gate is None else gate * trace.head_gate
 
 
 class Traced(nn.Module):

@@ -136,7 +136,6 @@ def round_view(passed: PassedLayer, m: int, position: int, factor: float, lens: 
     if trace is None:
         return RoundView(round=m, factor=0.0)
     gate = trace.gate
-    added = trace.correction if gate is None else gate * trace.correction  # (B, T, D)
     return RoundView(
         round=m,
         factor=factor,
@@ -144,13 +143,15 @@ def round_view(passed: PassedLayer, m: int, position: int, factor: float, lens: 
         gate=None if gate is None else gate[0].float().mean(dim=-1).tolist(),
         gate_by_head=gates_of_heads(trace, passed.n_heads, position),
         residual=trace.residual[0].float().norm(dim=-1).tolist(),
-        added=float(added[0, position].float().norm()),
+        added=float(trace.added[0, position].float().norm()),
         lens=lens,
     )
 
 
 def gates_of_heads(trace: RoundTrace, n_heads: int | None, position: int) -> list[float] | None:
-    """Return the mean gate of each head; None where a gate is shared, or an estimate is not made of heads."""
+    """Return the mean gate of each head; None where a gate is shared, or neither it nor the estimate has heads."""
+    if trace.gate is not None and trace.head_gate is not None:
+        return trace.gate[0, position].float().tolist()  # (H,)
     if trace.gate is None or n_heads is None or trace.gate.shape[-1] == 1:
         return None
     return trace.gate[0, position].float().view(n_heads, -1).mean(dim=-1).tolist()  # (D,) -> (H,)

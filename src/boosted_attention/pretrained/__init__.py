@@ -1,9 +1,11 @@
 """Boosting of pretrained models of transformers.
 
-Importing this package registers fine-tuned models with the trainer, and models of ours with transformers' Auto classes,
-which know boosted models as soon as ``boosted_attention`` is imported.
+Importing this package registers fine-tuned models with the trainer, models of ours with transformers' Auto classes,
+which know boosted models as soon as ``boosted_attention`` is imported, and boosted families with peft, once that is
+imported.
 """
 
+from boosted_attention.autoload import once_imported
 from boosted_attention.validation import InputError
 
 try:
@@ -11,6 +13,7 @@ try:
 except ImportError:
     raise InputError("boosted_attention.pretrained needs transformers (pip install 'boosted-attention[hf]')") from None
 
+from boosted_attention.pretrained import adapters
 from boosted_attention.pretrained.auto import register
 from boosted_attention.pretrained.conversion import boost, unboost
 from boosted_attention.pretrained.correction import load_correction, save_correction
@@ -21,6 +24,7 @@ from boosted_attention.pretrained.trained_parts import add_lora
 from boosted_attention.train.kinds import register_model_kind
 
 register_model_kind("pretrained", FinetuneConfig.from_dict)
+once_imported(adapters.TABLES, adapters.extend)
 
 __all__ = [
     "FinetuneConfig",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
@@ -30,12 +30,13 @@ from boosted_attention.pretrained.named import (
     print_trainable_parameters,
     remove_correction,
     set_corrections,
+    stages_of,
 )
 from boosted_attention.pretrained.origin import hub_name
 from boosted_attention.pretrained.sharing import SharedModel
 from boosted_attention.pretrained.stages import Stage, freeze, install, newest
 from boosted_attention.storage.writing import write_atomically
-from boosted_attention.validation import InputError
+from boosted_attention.validation import require
 
 CODE = "modeling_boosted"
 AUTO_MAP = {"AutoConfig": f"{CODE}.BoostedConfig", "AutoModelForCausalLM": f"{CODE}.BoostedForCausalLM"}
@@ -65,8 +66,10 @@ class OldNames(WeightRenaming):
 class BoostedConfig:
     """Base of boosted models' configurations: their folders say how to load them where this package is not imported."""
 
+    auto_map: ClassVar[dict[str, str]] = {}  # of a folder without one; TRL asks for it whatever class it loads
+
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
-        self.auto_map = dict(AUTO_MAP)
+        self.auto_map = dict(AUTO_MAP)  # type: ignore[misc]  # of this folder
         Path(save_directory).mkdir(parents=True, exist_ok=True)
         family = type(self).model_type.removeprefix(PREFIX)  # type: ignore[attr-defined]
         write_atomically(Path(save_directory) / f"{CODE}.py", CODE_TEXT.format(family=family))
@@ -119,15 +122,18 @@ class BoostedModel(SharedModel):
         """Do nothing: the code that folders carry is written with the config."""
 
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: pages of keys and values are laid out for the model's own layers.
+        """Return the manager of transformers, where all corrections read the keys and values of the model's own layers.
 
-        Raises:
-            InputError: always.
+        Args:
+            args: as for other models of transformers.
+            kwargs: as for other models of transformers.
         """
-        raise InputError(
+        require(
+            all(stage.kv == "shared" for stage in stages_of(self)),  # type: ignore[arg-type]
             "continuous batching (generate_batch) lays pages out for the keys and values of the model's own attention, "
-            "and has none for corrections; use generate, or unboost(model) first"
+            "and has none for those of corrections; boost with kv='shared', use generate, or unboost(model) first",
         )
+        return super().init_continuous_batching(*args, **kwargs)  # type: ignore[misc]
 
 
 def original_class(kind: type) -> type:

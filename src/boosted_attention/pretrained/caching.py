@@ -1,9 +1,10 @@
 """Keys and values of the corrections in a model's own cache.
 
-Corrections that share round 0's keys and values write nothing: ``SharedKV`` hands them what round 0 was given. For the
-others, transformers makes a cache with one layer per decoder layer. A correction's keys and values go to layers behind
-those, of the same kind as the layer they correct, so that everything a cache does to its layers (crop, reorder, repeat,
-reset) happens to them too. Causality makes what a round writes at a past position final, so cached decoding is exact.
+Corrections that share round 0's keys and values write nothing: ``SharedKV`` hands them what round 0 was given, and
+``SharedPages`` does so in continuous batching, where the kernel and not the module asks for it. For the others,
+transformers makes a cache with one layer per decoder layer. A correction's keys and values go to layers behind those,
+of the same kind as the layer they correct, so that everything a cache does to its layers (crop, reorder, repeat, reset)
+happens to them too. Causality makes what a round writes at a past position final, so cached decoding is exact.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import torch
 from torch import Tensor
 from transformers import cache_utils
 from transformers.cache_utils import Cache
+from transformers.generation.continuous_batching.cache import PagedAttentionCache
 
 from boosted_attention.validation import InputError
 
 CACHE_ARGUMENTS = ("past_key_values", "layer_past", "past_key_value")
+PAGES = "cache"  # argument by which continuous batching hands its pages to the kernel
 
 # How to make another layer of the same kind, for keys and values alone.
 CACHE_LAYERS: dict[type, Callable[[Any], Any]] = {
@@ -69,6 +72,30 @@ class SharedKV(Cache):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["cache"], name)
+
+
+class SharedPages(PagedAttentionCache):
+    """The pages of continuous batching while one layer runs its rounds: round 0 writes, and all read what it got.
+
+    A second writing would not do: a layer with a sliding window overwrites what the window still shows.
+
+    Args:
+        pages: the pages of all layers.
+    """
+
+    def __init__(self, pages: PagedAttentionCache):
+        self.pages = pages
+        self.held: tuple[tuple[Tensor, Tensor], dict[str, Any]] | None = None  # keys and values, and told arguments
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, kwargs: dict[str, Any]) -> Any:
+        """Return all keys and values of the layer, and put what the kernel needs to know into ``kwargs``."""
+        if self.held is None or kwargs.get("block_table") is not None:  # with a table, the kernel itself reads pages
+            before = dict(kwargs)
+            made: Any = self.pages.update(key_states, value_states, layer_idx, kwargs)  # type: ignore[attr-defined]
+            self.held = made, {name: value for name, value in kwargs.items() if value is not before.get(name)}
+        made, told = self.held
+        kwargs.update(told)
+        return made
 
 
 def with_cache(

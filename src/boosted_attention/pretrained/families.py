@@ -107,6 +107,7 @@ VALUE_PROJECTIONS = (
     ValueProjection("qkv_proj", fused_grouped_blocks, is_a("Phi3Attention", "Phi4MultimodalAttention")),
     ValueProjection("qkv_proj", fused_codegen, is_a("CodeGenAttention")),
 )
+PROJECTIONS = {"q_proj", "k_proj", *(way.name for way in VALUE_PROJECTIONS), *OUTPUT_PROJECTIONS}  # of attention
 
 
 def cache_index_name(module: nn.Module) -> str | None:

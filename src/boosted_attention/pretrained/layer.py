@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +24,8 @@ from transformers.cache_utils import Cache
 
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.residuals import ErrorResidual
-from boosted_attention.attention.trace import Traced
-from boosted_attention.pretrained.caching import SharedKV, cache_argument, extend, with_cache
+from boosted_attention.attention.trace import RoundTrace, Traced
+from boosted_attention.pretrained.caching import PAGES, SharedKV, SharedPages, cache_argument, extend, with_cache
 from boosted_attention.pretrained.families import CACHE_INDICES, OURS, cache_index_name
 from boosted_attention.validation import require
 
@@ -70,6 +71,8 @@ class CorrectedAttention(Traced):
         if any(shares_kv(self.rounds[str(m)]) for m in active[1:]):
             shared = SharedKV(cache, cache_index(self))
             args, kwargs = with_cache(shared, cache, self.cache_name, args, kwargs)
+            if kwargs.get(PAGES) is not None:
+                kwargs[PAGES] = SharedPages(kwargs[PAGES])
         rest: Any = ()
         trace = self.trace
         if trace is not None:
@@ -82,10 +85,13 @@ class CorrectedAttention(Traced):
                 extend(cache, cache_index(self), cache_index(module), z.shape[1])
             # Corrections are called past their hooks: transformers' record the model's own attention only.
             call: Any = module.forward if m else super(CorrectedAttention, self).forward
-            made = call(z, *args, **kwargs) if trace is None else traced_call(module, call, z, args, kwargs)
-            y, *others = made
-            if trace is not None:
-                trace.rounds[active.index(m)].weights = others[0]
+            if trace is None:
+                made = call(z, *args, **kwargs)
+            else:
+                with head_gate_of(module, turn := trace.rounds[active.index(m)]):
+                    made = traced_call(module, call, z, args, kwargs)
+                turn.weights = made[1]
+            y = made[0]
             if m == 0:
                 rest = made[1:]  # a tuple, or what the model takes
                 require(
@@ -198,6 +204,25 @@ def traced_call(module: nn.Module, call: Any, z: Tensor, args: tuple, kwargs: di
         return call(z, *args, **{**kwargs, "attention_mask": mask})
     finally:
         config._attn_implementation = before
+
+
+@contextmanager
+def head_gate_of(module: nn.Module, turn: RoundTrace) -> Iterator[None]:
+    """Write down what the gate inside a correction, if it has one, gives while the correction runs.
+
+    Args:
+        module: the module that runs; light corrections tell their gate.
+        turn: the trace of its round.
+    """
+    gate = getattr(module, "head_gate", None)
+    if not isinstance(gate, nn.Module):
+        yield
+        return
+    hook = gate.register_forward_hook(lambda module, inputs, g: setattr(turn, "head_gate", g))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def corrected_layers(model: nn.Module) -> dict[str, CorrectedAttention]:

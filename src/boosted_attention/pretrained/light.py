@@ -182,6 +182,11 @@ class Follower(nn.Module):
 
     shares_kv: bool
 
+    @property
+    def head_gate(self) -> nn.Module | None:
+        """The gate that it has inside, which gives one number per head; None without one."""
+        return next((m.gate for m in self.modules() if isinstance(m, HeadGate)), None)
+
     def __getattr__(self, name: str) -> Any:
         own = vars(self)["_modules"]
         if f"own_{name}" in own:

@@ -70,6 +70,16 @@ def trained_parameters(model: CausalModel) -> dict[str, TrainedParameter]:
     }
 
 
+def has_frozen_corrections(model: CausalModel) -> bool:
+    """Say whether a model's corrections have parameters and none is trained, as when adapters are trained beside them.
+
+    Args:
+        model: the model.
+    """
+    inside = {name for name, m in rounds_of(model).items() if m > 0}
+    return bool(inside) and not any(p.requires_grad for name, p in model.named_parameters() if name in inside)
+
+
 def rounds_of(model: ModuleTree) -> dict[str, int]:
     """Return the round of every parameter by name: that of a correction or its gate, 0 for all others.
 

@@ -28,7 +28,7 @@ from boosted_attention.train import checkpoint
 from boosted_attention.train.evaluation import Evaluation, evaluate
 from boosted_attention.train.folder import load_weights
 from boosted_attention.train.gradients import accumulate_gradients
-from boosted_attention.train.groups import trained_parameters
+from boosted_attention.train.groups import has_frozen_corrections, trained_parameters
 from boosted_attention.train.metrics import METRICS, RESULT, Metrics, NoMetrics
 from boosted_attention.train.optim import TrainingOptimizer
 from boosted_attention.train.parallel import job, own_part
@@ -95,6 +95,7 @@ class TrainingLoop:
             self.model, self.device, checkpointing=setup.checkpoint_activations, compiled=self.training.compile
         )
         self.trainable = trained_parameters(self.model)
+        self.frozen = has_frozen_corrections(self.model)
         self._enter(phase_of(setup.phases, 0 if found is None else max(0, found.step - 1)))  # whose state it holds
         self.metrics = self._metrics() if self.parallel.main else NoMetrics()
         self.done, self.tokens, self.seconds = 0, 0, 0.0
@@ -135,6 +136,8 @@ class TrainingLoop:
             if self.parallel.main and (name := job()) is not None:
                 write_atomically(self.folder / ".job", name)
             self.observer.start(self.done, self.total)
+            if self.frozen:
+                self.observer.remark("the corrections are frozen: everything that is trained is outside of them")
             self.model.train()
             while self.done < self.total:
                 stopped = self._step()
