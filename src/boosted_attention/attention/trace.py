@@ -43,9 +43,7 @@ class RoundTrace:
     weights: Tensor  # (B, H, T, S)
     residual: Tensor  # (B, T, D)
     correction: Tensor  # (B, T, D); round 0: the first estimate
-    gate: (
-        Tensor | None
-    )  # (B, T, D); (B, T, 1) shared by all dimensions; (B, T, H) inside the correction; None in round 0
+    gate: Tensor | None  # (B, T, D), (B, T, 1) shared by all, or (B, T, H) inside the correction; None in round 0
     factor: Tensor | None  # what the correction is multiplied by: the gate, unless that is inside the correction
     head_gate: Tensor | None  # (B, T, H) of a gate inside the correction; None where there is none
     estimate: Tensor  # (B, T, D)
