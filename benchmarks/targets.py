@@ -11,6 +11,14 @@ from benchmarks.sections.data import DATA, Data
 from benchmarks.sections.decoding import DECODING, Decoding
 from benchmarks.sections.imports import IMPORTS, MODEL, PACKAGE, Imports
 from benchmarks.sections.memory import MEMORY, Memory
+from benchmarks.sections.pretrained_decoding import (
+    LAST,
+    LORA,
+    ORIGINAL,
+    PRETRAINED_DECODING,
+    SHARED,
+    PretrainedDecoding,
+)
 from benchmarks.sections.steps import DROPOUTS, STEPS, Steps, StepsAt, plain
 
 FAIR = 0.05  # share by which the plain model may differ from GPT-2
@@ -52,6 +60,7 @@ def targets(results: Results) -> list[Target]:
         (DECODING, of_decoding),
         (DATA, of_data),
         (IMPORTS, of_imports),
+        (PRETRAINED_DECODING, of_pretrained_decoding),
     ):
         result = results.of(section)
         if result is not None:
@@ -115,6 +124,14 @@ def of_imports(imports: Imports) -> Iterator[Target]:
     yield worst("`import boosted_attention` beyond `import torch`", 0.15, cases, at_most=True)
     what = "`boosted-attention --help` against `import torch`"
     yield Target(what=what, limit=0.5, at_most=True, measured=imports.help_against_torch().median)
+
+
+def of_pretrained_decoding(decoding: PretrainedDecoding) -> Iterator[Target]:
+    """Judge light corrections of a pretrained model, in all layers and in the last third."""
+    what = f"speed of cached decoding, {SHARED}, against LoRA that is not merged"
+    yield Target(what=what, limit=1.0, measured=decoding.speed(SHARED, LORA).median)
+    what = f"speed of cached decoding, {LAST}, against the original"
+    yield Target(what=what, limit=0.85, measured=decoding.speed(LAST, ORIGINAL).median)
 
 
 def fairness(at: StepsAt) -> list[Target]:

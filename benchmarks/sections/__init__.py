@@ -10,6 +10,7 @@ from benchmarks.sections.imports import IMPORTS
 from benchmarks.sections.memory import MEMORY
 from benchmarks.sections.parallel import PARALLEL
 from benchmarks.sections.pretrained import PRETRAINED
+from benchmarks.sections.pretrained_decoding import PRETRAINED_DECODING
 from benchmarks.sections.price import PRICE
 from benchmarks.sections.retrieval import RETRIEVAL
 from benchmarks.sections.steps import STEPS
@@ -27,6 +28,7 @@ SECTIONS: dict[str, Section] = {
         COMPILED,
         RETRIEVAL,
         PRETRAINED,
+        PRETRAINED_DECODING,
         PARALLEL,
         HULL,
     )

@@ -5,7 +5,7 @@ from benchmarks.ours import TINY
 from benchmarks.peers import GPT2, PEERS
 from benchmarks.race import Race
 from benchmarks.results import Measured, Results
-from benchmarks.sections import data, decoding, imports, memory, steps
+from benchmarks.sections import data, decoding, imports, memory, pretrained_decoding, steps
 
 MACHINE = Machine(cpu="made up", cores=2, memory_gb=8, python="3.11", versions={"torch": "2.13.0"}, date="2026-01-01")
 SETTINGS = (steps.Setting(length=256, rows=8), steps.Setting(length=1024, rows=2))
@@ -57,6 +57,15 @@ def made_decoding(good: bool) -> decoding.Decoding:
     )
 
 
+def made_pretrained_decoding(good: bool) -> pretrained_decoding.PretrainedDecoding:
+    taken = dict.fromkeys(pretrained_decoding.NAMES, 1.0)
+    taken |= {pretrained_decoding.LORA: 1.1, pretrained_decoding.SHARED: 1.1 if good else 1.2}
+    taken[pretrained_decoding.LAST] = 1.05 if good else 1.2
+    return pretrained_decoding.PretrainedDecoding(
+        parameters=10**6, layers=3, context=8, tokens=6, decode=named_race(taken)
+    )
+
+
 def made_results(good: bool) -> Results:
     """Results of every section that has a target."""
     peaks = [
@@ -78,6 +87,7 @@ def made_results(good: bool) -> Results:
             text_bytes=10**6, types=400, encoding=named_race(encoding), peaks={10**7: 10**7, 4 * 10**6: 10**7}
         ),
         "imports": imports.Imports(processes=named_race(processes)),
+        "pretrained-decoding": made_pretrained_decoding(good),
     }
     sections = {name: Measured(machine=MACHINE, minutes=1.0, result=result) for name, result in made.items()}
     return Results(quick=False, sections=sections)

@@ -51,8 +51,8 @@ def test_plots_that_the_page_no_longer_has_are_removed(tmp_path):
 def test_the_page_says_what_is_reached(good):
     page = render(made_results(good))[PAGE]
     table = page.partition("reached.")[0]
-    assert table.count("| yes |") == (16 if good else 0)
-    assert table.count("| **no** |") == (0 if good else 16)
+    assert table.count("| yes |") == (18 if good else 0)
+    assert table.count("| **no** |") == (0 if good else 18)
     assert ("is a fair rival" in page) is good
     assert "Not measured: price, growth" in page
 

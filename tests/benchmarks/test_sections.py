@@ -9,7 +9,7 @@ from benchmarks.ours import PAPER, Size, random_batch
 from benchmarks.peak import peak_of_step
 from benchmarks.race import Race, Stopwatch, spread
 from benchmarks.results import load
-from benchmarks.sections import decoding
+from benchmarks.sections import decoding, pretrained_decoding
 from benchmarks.sections.growth import exponent
 from benchmarks.sections.steps import FORMS, STEPS, droppable
 from boosted_attention.model.generation import Sampling
@@ -33,6 +33,21 @@ def test_a_decoder_goes_on_as_generate_does_by_as_many_tokens_as_it_is_told(monk
     assert torch.equal(torch.stack(told, dim=1), whole[:, 5:])
     with pytest.raises(StopIteration):
         advance(1)
+
+
+def test_a_decoder_of_a_pretrained_model_goes_on_as_generate_does():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    original = LlamaForCausalLM(LlamaConfig(**pretrained_decoding.TINY)).eval()
+    original.generation_config.eos_token_id = None
+    ids = torch.arange(5)[None]
+    whole = original.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False)
+    for name in pretrained_decoding.NAMES:  # nothing is trained, so that all decode what the original does
+        advance = pretrained_decoding.Decoder(pretrained_decoding.made(original, name), ids)
+        for last, tokens in ((5, 0), (8, 3), (10, 2)):
+            advance(tokens)
+            assert torch.equal(advance.last, whole[:, last : last + 1]), name
 
 
 def test_flops_of_decoding_are_those_of_the_mean_context():

@@ -10,7 +10,7 @@ from tests.benchmarks.made import made_results, made_steps
 @pytest.mark.parametrize("good", [True, False])
 def test_every_target_is_reached_or_missed_as_the_numbers_say(good):
     found = targets(made_results(good))
-    assert len(found) == 16
+    assert len(found) == 18
     assert [target.what for target in found if target.reached is not good] == []
 
 
@@ -45,4 +45,4 @@ def test_shares_and_prices_are_ratios_within_a_turn():
 def test_a_section_that_was_not_measured_has_no_target():
     results = made_results(True)
     del results.sections["steps"]
-    assert len(targets(results)) == 6
+    assert len(targets(results)) == 8

@@ -27,7 +27,7 @@ from boosted_attention.attention.residuals import ErrorResidual
 from boosted_attention.attention.trace import RoundTrace, Traced
 from boosted_attention.pretrained.caching import PAGES, SharedKV, SharedPages, cache_argument, extend, with_cache
 from boosted_attention.pretrained.families import CACHE_INDICES, OURS, cache_index_name
-from boosted_attention.validation import require
+from boosted_attention.validation import InputError
 
 
 class CorrectedAttention(Traced):
@@ -60,15 +60,21 @@ class CorrectedAttention(Traced):
         """Return the parameters of all corrections and their gates."""
         return [p for part in (self.rounds, self.gates) for p in part.parameters()]
 
+    def parts(self) -> list[list[Any]]:
+        """Return corrections, gates, residual rules and outputs, past the slow lookups of their containers."""
+        containers: Any = self._modules
+        return [list(containers[name]._modules.values()) for name in ("rounds", "gates", "residuals", "outputs")]
+
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         named = "hidden_states" in kwargs
         x: Tensor = kwargs.pop("hidden_states") if named else args[0]
         args = args if named else args[1:]
+        corrections, gates, residuals, outputs = self.parts()
         active = [m for m in range(self.n_rounds) if m not in self.disabled]
         residual, args, kwargs = without_residual(self.residual_place, args, kwargs)
         cache = next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
         shared = None
-        if any(shares_kv(self.rounds[str(m)]) for m in active[1:]):
+        if any(shares_kv(corrections[m - 1]) for m in active[1:]):
             shared = SharedKV(cache, cache_index(self))
             args, kwargs = with_cache(shared, cache, self.cache_name, args, kwargs)
             if kwargs.get(PAGES) is not None:
@@ -80,7 +86,7 @@ class CorrectedAttention(Traced):
 
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal rest
-            module: Any = self.rounds[str(m)] if m else self
+            module: Any = corrections[m - 1] if m else self
             if m and not shares_kv(module) and cache is not None:
                 extend(cache, cache_index(self), cache_index(module), z.shape[1])
             # Corrections are called past their hooks: transformers' record the model's own attention only.
@@ -91,18 +97,17 @@ class CorrectedAttention(Traced):
                 with head_gate_of(module, turn := trace.rounds[active.index(m)]):
                     made = traced_call(module, call, z, args, kwargs)
                 turn.weights = made[1]
-            y = made[0]
             if m == 0:
                 rest = made[1:]  # a tuple, or what the model takes
-                require(
-                    shared is None or shared.held is not None,
-                    f"kv='shared': {type(self).__name__} does not hand its keys and values to the cache itself, so "
-                    "that corrections cannot read them; use kv='own'",
-                )
-            return self.outputs[m](y)
+                if shared is not None and shared.held is None:
+                    raise InputError(
+                        f"kv='shared': {type(self).__name__} does not hand its keys and values to the cache itself, so "
+                        "that corrections cannot read them; use kv='own'"
+                    )
+            return outputs[m](made[0])
 
         learners = [partial(learn, m) for m in active]
-        gates, residuals = ([part[m - 1] for m in active[1:]] for part in (self.gates, self.residuals))
+        gates, residuals = ([part[m - 1] for m in active[1:]] for part in (gates, residuals))
         estimate = boosting(x, learners, gates, residuals, None if trace is None else trace.observe)
         return type(rest)([estimate if residual is None else estimate + residual, *rest])
 

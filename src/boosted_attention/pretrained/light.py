@@ -51,6 +51,21 @@ class Leader:
         return Leader(memo.get(id(self.module), self.module))
 
 
+class Matrix(nn.Module):
+    """A matrix under the name of a linear layer's, for code that multiplies by it itself.
+
+    It is no linear layer: neither adapters nor quantisers take it for one, and no call passes through it.
+
+    Args:
+        d_in: its columns.
+        d_out: its rows.
+    """
+
+    def __init__(self, d_in: int, d_out: int):
+        super().__init__()
+        self.weight = nn.Linear(d_in, d_out, bias=False).weight  # drawn as that of a linear layer
+
+
 class LowRank(nn.Module):
     """z -> factor B A z. A is drawn; B is zero at the start unless it is drawn too.
 
@@ -64,14 +79,21 @@ class LowRank(nn.Module):
 
     def __init__(self, d_in: int, d_out: int, rank: int, *, adds: bool = False, drawn: bool = False):
         super().__init__()
-        self.down = nn.Linear(d_in, rank, bias=False)  # A
-        self.up = nn.Linear(rank, d_out, bias=False)  # B
+        self.down = Matrix(d_in, rank)  # A
+        self.up = Matrix(rank, d_out)  # B
         self.factor, self.adds = low_rank_factor(rank), adds
         if not drawn:
             nn.init.zeros_(self.up.weight)
 
-    def forward(self, z: Tensor) -> Tensor:
-        return self.up(self.down(z.to(self.down.weight.dtype)) * self.factor).to(z.dtype)
+    def forward(self, z: Tensor, onto: Tensor | None = None) -> Tensor:
+        """Return factor B A z, added to ``onto`` where that is given."""
+        down, up = self.down.weight, self.up.weight
+        if z.dtype != down.dtype:  # the base computes in another
+            return self(z.to(down.dtype), None if onto is None else onto.to(down.dtype)).to(z.dtype)
+        h = functional.linear(z, down)
+        if onto is None:
+            return functional.linear(h * self.factor, up)
+        return torch.add(onto, functional.linear(h, up), alpha=self.factor)
 
 
 class Own(nn.Module):
@@ -107,7 +129,7 @@ class Unread(nn.Module):
         self.d_out = d_out
 
     def forward(self, z: Tensor) -> Tensor:
-        return z.new_zeros(self.d_out).expand(*z.shape[:-1], self.d_out)
+        return z.new_zeros(*z.shape[:-1], self.d_out)
 
 
 class Projection(nn.Module):
@@ -124,7 +146,7 @@ class Projection(nn.Module):
         super().__init__()
         self.parts = nn.ModuleDict(parts)
         self.reads = any(part.adds for part in parts.values())
-        self.name = name
+        self.name, self.is_output = name, "out" in parts
         self._leader = Leader(leader)
         self.rows = None if rows is None else [rows[part] for part in parts]
         self.order = None if self.rows is None else torch.cat(self.rows).argsort()
@@ -133,19 +155,18 @@ class Projection(nn.Module):
         read = self.read(z) if self.reads else None
         if self.rows is None:
             (part,) = self.parts.values()
-            return part(z) if read is None else read + part(z)
+            return part(z) if read is None else part(z, read)
         made = []
         for part, rows in zip(self.parts.values(), self.rows, strict=True):
-            new = part(z)
-            made.append(new if read is None or not part.adds else read[..., rows.to(z.device)] + new)
+            made.append(part(z) if read is None or not part.adds else part(z, read[..., rows.to(z.device)]))
         assert self.order is not None
         return torch.cat(made, dim=-1)[..., self.order.to(z.device)]
 
     def read(self, z: Tensor) -> Tensor:
         """Return what the model's own projection gives; of an output projection without its bias, which round 0 has."""
         linear: Any = getattr(self._leader.module, self.name)
-        bias = getattr(linear, "bias", None)
-        return linear(z) if "out" not in self.parts or bias is None else linear(z) - bias
+        bias = getattr(linear, "bias", None) if self.is_output else None
+        return linear(z) if bias is None else linear(z) - bias
 
 
 class HeadGate(nn.Module):
@@ -240,6 +261,9 @@ def light_correction(
     for name, rows in found.inputs.items():
         linear = getattr(attention, name)
         d_in, d_out = widths(linear)
+        if shared and "q" not in rows:
+            own[name] = Unread(d_out)
+            continue
         parts: dict[str, nn.Module] = {}
         for kind, where in rows.items():
             width = d_out if where is None else len(where)
