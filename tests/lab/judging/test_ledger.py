@@ -86,6 +86,7 @@ def test_questions_of_ours_are_no_facts_of_the_paper_in_markdown():
     assert "| question | where |" in ours
     assert "| Boosted attention recalls associations" in ours
     assert "Questions" not in ledger.facts_markdown(judge(claims[:1], {"made": table_of(both)}))
+    assert ledger.facts_markdown(judge(claims[1:], {"made": table_of(both)})).startswith("Questions")
 
 
 def test_a_reason_with_another_verdict_is_shown_with_it():

@@ -194,10 +194,10 @@ def as_markdown(ledger: Ledger) -> str:
 
 
 def facts_markdown(ledger: Ledger) -> str:
-    """The facts that were run, as a table of Markdown; questions of ours in a second one."""
+    """The facts that were run, as a table of Markdown; questions of ours in a second one; neither where it is empty."""
     papers = [judged for judged in ran(ledger) if not judged.fact.is_ours]
     ours = [judged for judged in ran(ledger) if judged.fact.is_ours]
-    lines = [*table_of_facts("fact", papers), ""]
+    lines = [*table_of_facts("fact", papers), ""] if papers else []
     if ours:
         lines += ["Questions of ours, which are no facts of the paper:", "", *table_of_facts("question", ours), ""]
     return "\n".join(lines)
