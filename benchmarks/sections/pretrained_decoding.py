@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from benchmarks.bench import Bench
 from benchmarks.race import Race, Spread
@@ -54,30 +53,11 @@ class PretrainedDecoding:
         return self.decode.ratio(of, name)
 
 
-class Decoder:
-    """A model of transformers in the middle of decoding, the likeliest token each time; calls go on by some tokens.
-
-    Args:
-        model: a causal language model.
-        ids: the prompt (1, T).
-    """
-
-    def __init__(self, model: Any, ids: Tensor):
-        from transformers import DynamicCache
-
-        self.model, self.cache, self.last = model, DynamicCache(config=model.config), ids
-        self(1)
-
-    @torch.no_grad()
-    def __call__(self, tokens: int) -> None:
-        for _ in range(tokens):
-            logits = self.model(self.last, past_key_values=self.cache, use_cache=True, logits_to_keep=1).logits
-            self.last = logits.argmax(dim=-1)  # (1, 1)
-
-
 def measure(bench: Bench) -> PretrainedDecoding:
     """Time the decoding of random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
+
+    from boosted_attention.pretrained.decoding import Decoder
 
     context = 8 if bench.quick else 64
     torch.manual_seed(0)

@@ -13,6 +13,8 @@ from benchmarks.sections import decoding, pretrained_decoding
 from benchmarks.sections.growth import exponent
 from benchmarks.sections.steps import FORMS, STEPS, droppable
 from boosted_attention.model.generation import Sampling
+from boosted_attention.pretrained.layer import corrected_layers, shares_kv
+from boosted_attention.pretrained.light import LowRank
 from tests.benchmarks.test_page import RESULTS
 
 SIZE = Size(d_model=16, n_layers=1, n_heads=2, vocab_size=31)
@@ -35,19 +37,20 @@ def test_a_decoder_goes_on_as_generate_does_by_as_many_tokens_as_it_is_told(monk
         advance(1)
 
 
-def test_a_decoder_of_a_pretrained_model_goes_on_as_generate_does():
+@pytest.mark.parametrize("name", pretrained_decoding.NAMES)
+def test_every_form_of_a_pretrained_model_is_what_its_name_says(name):
+    from peft.tuners.lora import LoraLayer
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(0)
-    original = LlamaForCausalLM(LlamaConfig(**pretrained_decoding.TINY)).eval()
-    original.generation_config.eos_token_id = None
-    ids = torch.arange(5)[None]
-    whole = original.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False)
-    for name in pretrained_decoding.NAMES:  # nothing is trained, so that all decode what the original does
-        advance = pretrained_decoding.Decoder(pretrained_decoding.made(original, name), ids)
-        for last, tokens in ((5, 0), (8, 3), (10, 2)):
-            advance(tokens)
-            assert torch.equal(advance.last, whole[:, last : last + 1]), name
+    model = pretrained_decoding.made(LlamaForCausalLM(LlamaConfig(**pretrained_decoding.TINY)).eval(), name)
+    found = {int(place.split(".")[2]): layer for place, layer in corrected_layers(model).items()}
+    is_last, has_none = "last third" in name, name in (pretrained_decoding.ORIGINAL, pretrained_decoding.LORA)
+    assert list(found) == ([] if has_none else [2] if is_last else [0, 1, 2])
+    assert len([m for m in model.modules() if isinstance(m, LoraLayer)]) == (12 if "LoRA" in name else 0)
+    for layer in found.values():
+        (correction,) = layer.corrections
+        assert shares_kv(correction) == ("shared" in name)
+        assert any(isinstance(m, LowRank) for m in correction.modules()) == ("low-rank" in name)
 
 
 def test_flops_of_decoding_are_those_of_the_mean_context():

@@ -48,6 +48,20 @@ def test_lora_goes_where_it_goes_on_the_base(family, kind, tmp_path):
     assert torch.equal(logits(peft.PeftModel.from_pretrained(again, tmp_path).eval(), ids), changed)
 
 
+def test_lora_goes_on_the_attention_to_an_encoder_too():
+    """A decoder whose layers have a second attention, which is not boosted and has projections of the same names."""
+    size = {"vocab_size": 64, "d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "encoder_layers": 2}
+    config = transformers.BartConfig(**size, is_decoder=True, is_encoder_decoder=False)
+
+    def adapted(change) -> set[str]:
+        model = change(transformers.BartForCausalLM(config).eval())
+        return places(peft.get_peft_model(model, peft.LoraConfig(r=2, task_type="CAUSAL_LM")))
+
+    expected = adapted(lambda model: model)
+    assert any("encoder_attn" in name for name in expected)
+    assert adapted(boost) == expected
+
+
 def test_some_layers_can_be_chosen():
     """peft looks at layers_to_transform where its table has a list of names, not where it has a pattern."""
     adapted = peft.get_peft_model(boost(tiny("llama")), peft.LoraConfig(r=2, layers_to_transform=[1]))

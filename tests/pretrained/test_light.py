@@ -3,6 +3,7 @@
 import copy
 import math
 
+import accelerate
 import pytest
 import torch
 import transformers
@@ -283,3 +284,26 @@ def test_a_trace_shows_the_gate_inside_a_correction(kind):
     quartered = traces["model.layers.1.self_attn"].rounds[1]
     torch.testing.assert_close(quartered.gate, 0.25 * second.gate)
     assert gates_of_heads(second, None, 5) == second.gate[0, 5].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_that_accelerate_keeps_elsewhere_are_fetched(kind):
+    """accelerate fetches the weights of a module when it is called: whatever holds weights has to be called."""
+    model, ids = boost(tiny("llama"), **KINDS[kind]), tokens()
+    disturb(model)
+    before = logits(model, ids)
+    accelerate.cpu_offload(model, torch.device("cpu"))
+    assert all(p.is_meta for p in model.parameters())
+    assert torch.equal(logits(model, ids), before)
+
+
+def test_a_folder_whose_layers_stay_on_disk(tmp_path):
+    model, ids = boost(tiny("llama"), rank=2, kv="shared"), tokens()
+    disturb(model)
+    model.save_pretrained(tmp_path / "boosted")
+    places = {"model.embed_tokens": "cpu", "model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "cpu"}
+    places |= {"model.layers.0": "cpu", "model.layers.1": "disk", "model.layers.2": "disk"}
+    again = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "boosted", device_map=places, offload_folder=tmp_path / "weights"
+    )
+    assert torch.equal(logits(again, ids), logits(model, ids))

@@ -22,7 +22,7 @@ from boosted_attention.data.batches import Batches
 from boosted_attention.data.tokens import TokenData, prepare
 from boosted_attention.lab.claims import CLAIMS
 from boosted_attention.lab.decisions import settled
-from boosted_attention.lab.experiments import EXPERIMENTS, LANGUAGE, experiment
+from boosted_attention.lab.experiments import EXPERIMENTS, LANGUAGE, TEXTUAL, experiment
 from boosted_attention.lab.judging.judge import Ledger, judge
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import Table, render
@@ -121,11 +121,12 @@ def reproduce(
     require_layout(out)
     settings = settings or Settings()
     with exclusive(out):
-        texts = [name for name in names if name in LANGUAGE]
-        if texts:
-            preset, earlier = settle(texts, preset, out)
+        trained = [name for name in names if name in TEXTUAL]
+        if trained:
+            preset, earlier = settle(trained, preset, out)
             require_one_torch(earlier, out)
-            prepare_texts(preset, earlier, settings, console)
+            if any(name in LANGUAGE for name in trained):
+                prepare_texts(preset, earlier, settings, console)
         outcome = execute(
             all_trials(names, preset),
             out,
@@ -148,7 +149,7 @@ def reread(preset: Preset, out: Path) -> Reproduction:
     """Make tables and verdicts from what has been computed, without computing anything."""
     preset, outcome = settle(list(EXPERIMENTS), preset, out)
     complete = [name for name, e in EXPERIMENTS.items() if is_complete(e.required, preset, outcome)]
-    of_text = {trial.key for name in complete if name in LANGUAGE for trial in known_trials(name, preset)}
+    of_text = {trial.key for name in complete if name in TEXTUAL for trial in known_trials(name, preset)}
     records = {key: record for key, record in outcome.records.items() if key in of_text}
     require_one_torch(Outcome(records), out)
     tables = {name: experiment(name).table(preset, outcome.result) for name in complete}

@@ -4,7 +4,8 @@
 
 peft keeps a table for each of its methods, from a model_type to endings of names, such as q_proj. A full correction is
 a copy of an attention module, whose projections end alike: those of the model's own attention are told apart by the
-name of the module around them, as in self_attn.q_proj. Families that a table does not have stay unknown to it.
+name of the module around them, as in self_attn.q_proj. Families that a table does not have, or has a pattern for, stay
+unknown to it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from boosted_attention.autoload import PREFIX
 from boosted_attention.pretrained.families import ATTENTION_NAMES, PROJECTIONS
 
 TABLES = "peft.utils.constants"
-AROUND = (*ATTENTION_NAMES, "mlp")  # feed-forward layers have projections of the same names
+AROUND = (*ATTENTION_NAMES, "encoder_attn", "mlp")  # others that have projections of the same names
 
 
 def own_projections(names: list[str]) -> list[str]:
@@ -35,6 +36,7 @@ def extend(module: Any) -> None:
         module: the module of peft that has them.
     """
     for name, table in vars(module).items():
-        if name.startswith("TRANSFORMERS_MODELS_TO_") and name.endswith("_MODULES_MAPPING"):
+        is_table = name.startswith("TRANSFORMERS_MODELS_TO_") and name.endswith("_MODULES_MAPPING")
+        if is_table and isinstance(table, dict):
             known = {family: names for family, names in table.items() if isinstance(names, list)}
             table.update({PREFIX + family: own_projections(names) for family, names in known.items()})

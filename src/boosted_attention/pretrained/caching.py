@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import cache_utils
 from transformers.cache_utils import Cache
-from transformers.generation.continuous_batching.cache import PagedAttentionCache
+from transformers.generation.continuous_batching import PagedAttentionCache
 
 from boosted_attention.validation import InputError
 

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
+from transformers.generation.continuous_batching import PagedAttentionCache
 
 from boosted_attention.attention.boosting import boosting
 from boosted_attention.attention.residuals import ErrorResidual
@@ -77,8 +78,8 @@ class CorrectedAttention(Traced):
         if any(shares_kv(corrections[m - 1]) for m in active[1:]):
             shared = SharedKV(cache, cache_index(self))
             args, kwargs = with_cache(shared, cache, self.cache_name, args, kwargs)
-            if kwargs.get(PAGES) is not None:
-                kwargs[PAGES] = SharedPages(kwargs[PAGES])
+            if isinstance(pages := kwargs.get(PAGES), PagedAttentionCache):
+                kwargs[PAGES] = SharedPages(pages)
         rest: Any = ()
         trace = self.trace
         if trace is not None:

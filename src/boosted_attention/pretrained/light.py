@@ -51,21 +51,6 @@ class Leader:
         return Leader(memo.get(id(self.module), self.module))
 
 
-class Matrix(nn.Module):
-    """A matrix under the name of a linear layer's, for code that multiplies by it itself.
-
-    It is no linear layer: neither adapters nor quantisers take it for one, and no call passes through it.
-
-    Args:
-        d_in: its columns.
-        d_out: its rows.
-    """
-
-    def __init__(self, d_in: int, d_out: int):
-        super().__init__()
-        self.weight = nn.Linear(d_in, d_out, bias=False).weight  # drawn as that of a linear layer
-
-
 class LowRank(nn.Module):
     """z -> factor B A z. A is drawn; B is zero at the start unless it is drawn too.
 
@@ -79,21 +64,20 @@ class LowRank(nn.Module):
 
     def __init__(self, d_in: int, d_out: int, rank: int, *, adds: bool = False, drawn: bool = False):
         super().__init__()
-        self.down = Matrix(d_in, rank)  # A
-        self.up = Matrix(rank, d_out)  # B
+        self.down = nn.Linear(d_in, rank, bias=False)  # A
+        self.up = nn.Linear(rank, d_out, bias=False)  # B
         self.factor, self.adds = low_rank_factor(rank), adds
         if not drawn:
             nn.init.zeros_(self.up.weight)
 
     def forward(self, z: Tensor, onto: Tensor | None = None) -> Tensor:
         """Return factor B A z, added to ``onto`` where that is given."""
-        down, up = self.down.weight, self.up.weight
-        if z.dtype != down.dtype:  # the base computes in another
-            return self(z.to(down.dtype), None if onto is None else onto.to(down.dtype)).to(z.dtype)
-        h = functional.linear(z, down)
-        if onto is None:
-            return functional.linear(h * self.factor, up)
-        return torch.add(onto, functional.linear(h, up), alpha=self.factor)
+        dtype, own = z.dtype, self.down.weight.dtype
+        if dtype != own:  # the base computes in another
+            z, onto = z.to(own), None if onto is None else onto.to(own)
+        h = self.down(z)
+        made = self.up(h * self.factor) if onto is None else torch.add(onto, self.up(h), alpha=self.factor)
+        return made if dtype == own else made.to(dtype)
 
 
 class Own(nn.Module):

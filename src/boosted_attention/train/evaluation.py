@@ -38,7 +38,12 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(min(self.loss, 700.0))
+        return perplexity_of(self.loss)
+
+
+def perplexity_of(loss: float) -> float:
+    """Return e to the loss in nats; a loss beyond 700 counts as 700, so that there is a number."""
+    return math.exp(min(loss, 700.0))
 
 
 def windows(n_tokens: int, length: int, stride: int) -> Iterator[tuple[int, int, int]]:

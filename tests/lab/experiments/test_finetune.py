@@ -1,5 +1,6 @@
 """The fine-tuning experiment: rates and table from losses made by hand; and at its smallest, where every arm runs."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -47,7 +48,10 @@ from boosted_attention.lab.work.finetune import (
     TextLoss,
     UntouchedResult,
 )
+from boosted_attention.lab.work.timing import StepRatios
 from boosted_attention.statistics import t_quantile
+from boosted_attention.storage.sealing import write_sealed
+from boosted_attention.validation import InputError
 from tests.lab.experiments.made import SEEDS, TEXT, WILD, check, minus, of_key, row, verdicts
 from tests.text import sample_text
 
@@ -75,8 +79,8 @@ def made(first=LOSSES, second=ONE_MORE, preset=PRESET):
     texts = {text: TextLoss(loss=sum(own) / 2, windows=own) for text, own in windows.items()}
     order = list(arms(preset))
     known = {
-        untouched(preset).key: UntouchedResult(texts=texts, parameters=1),
-        timing(preset).key: {"measured": {what: {arm: 1 + order.index(arm) / 10 for arm in order} for what in TIMES}},
+        untouched(preset).key: UntouchedResult(texts=texts, data={text: f"data of {text}" for text in texts}),
+        timing(preset).key: StepRatios(measured={arm: 1 + order.index(arm) / 10 for arm in order}),
         decoding(preset).key: DecodeCosts(
             cache_bytes={AS_IT_WAS: 500, **{arm: 1000 * (order.index(arm) + 1) for arm in order}},
             measured={AS_IT_WAS: 1.0, **{arm: 2 + order.index(arm) / 10 for arm in order}},
@@ -87,7 +91,7 @@ def made(first=LOSSES, second=ONE_MORE, preset=PRESET):
             for n, seed in enumerate(seeds(preset)):
                 loss = losses[name][n]
                 known[tuning(preset, name, text, seed).key] = (
-                    WILD
+                    replace(WILD, data=f"data of {text}")
                     if loss is None
                     else FinetuneResult(
                         new=loss,
@@ -96,14 +100,11 @@ def made(first=LOSSES, second=ONE_MORE, preset=PRESET):
                         parameters=9,
                         flops_per_token=9,
                         rank=4 if "LoRA" in name else None,
-                        data="",
+                        data=f"data of {text}",
                         measured=MemoryUse(peak_memory=2_000_000_000 + n * 1_000_000_000),
                     )
                 )
     return of_key(known)
-
-
-TIMES = ("ratios", "seconds")
 
 
 def table_of(*losses):
@@ -127,7 +128,7 @@ def test_the_table_compares_losses_of_the_new_texts():
             new, other = (sum(math.exp(loss + more) for loss in losses[arm]) / 3 for more in (0, 1))
             expected = [new, other, i + 1, 1 + i / 10, 2 + i / 10, i + 1, 3.0]
             assert row(table, f"{arm} | {text}") == expected
-    assert "of LoRA 4" in table.notes[0]
+    assert "ranks: light corrections 4; LoRA 4;" in table.notes[0]
     left_out = [v.quantity.on(SECOND) for v in COMPARED if not {v.a, v.b} <= set(LIGHT)]
     assert set(table.missing) == set(left_out) != set()
 
@@ -159,7 +160,7 @@ def test_what_diverged_and_what_was_not_run_is_said():
     assert table.failed == {SECONDARY["lora"].quantity.on(FIRST): f"{LARGE_LORA} diverged"}
     assert f"{LARGE_LORA} | {FIRST}" not in table.rows
     assert any("seed 123: step 7: loss NaN" in note for note in table.notes)
-    assert table.missing[OVER_LORA.quantity.on(SECOND)] == "LoRA was not run"
+    assert table.missing[OVER_LORA.quantity.on(SECOND)] == "not run: LoRA"
     assert f"{SHARED} | {SECOND}" in table.rows
 
 
@@ -180,12 +181,12 @@ def test_the_figure_has_every_arm_of_both_texts():
     assert [panel.title for panel in figure.panels][1:3] == ["stdlib (60.3 as it was)", "wikitext-2 (164.0 as it was)"]
 
 
-def swept(curves):
-    """Results of sweeps: validation perplexities by arm and factor."""
+def swept(curves, data=f"data of {FIRST}"):
+    """Results of sweeps on one text: validation perplexities by arm and factor."""
     return of_key(
         {
             sweep_trial(TUNED, name, factor).key: FinetunePoint(
-                loss=None if value is None else math.log(value), diverged=None if value else "step 2", data="d"
+                loss=None if value is None else math.log(value), diverged=None if value else "step 2", data=data
             )
             for name, points in curves.items()
             for factor, value in points.items()
@@ -233,6 +234,23 @@ def test_the_table_says_which_rates_were_tried():
     assert "at the edge" not in notes
 
 
+def test_results_on_different_texts_are_not_compared():
+    points = {name: dict(zip(THIRDS, (40.0, 36.0, 38.0), strict=True)) for name in arms(TUNED)}
+    sweeps = swept(points, data="another")
+    preset = settled(TUNED, sweeps)
+    arms_made = made(preset=preset)
+    with pytest.raises(InputError, match=r"results on stdlib are of different texts .* another: rates of everything"):
+        EXPERIMENT.table(preset, lambda t: sweeps(t) if t.work == "finetune.sweep" else arms_made(t))
+    right = made()
+
+    def one_is_of_another(trial: Trial):
+        found = right(trial)
+        return {**found, "data": "another"} if trial.group == LORA and trial.config["corpus"] == SECOND else found
+
+    with pytest.raises(InputError, match=r"wikitext-2 .* data of wikitext-2: .*; another: LoRA"):
+        EXPERIMENT.table(PRESET, one_is_of_another)
+
+
 def test_every_arm(text_file, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text(sample_text(5_000, seed=3))
@@ -256,6 +274,12 @@ def test_every_arm(text_file, tmp_path):
     assert cache[SHARED] == cache[LORA] == cache[EVERYTHING] == cache[AS_IT_WAS]
     assert cache[FULL] == cache[LOW_RANK] == 2 * cache[AS_IT_WAS]
     assert render(table) in (tmp_path / "out" / "tables.md").read_text()
+    path = tmp_path / "out" / "trials" / tuning(found.preset, LORA, preset.text.corpora[0], 42).key / "result.json"
+    record = json.loads(path.read_text())
+    record["versions"]["torch"] = "9.9"
+    write_sealed(path, record)
+    with pytest.raises(InputError, match=r"mixes results of different versions: torch 9\.9: finetune\.train-"):
+        reproduce(["finetune"], preset, tmp_path / "out", workers=2)
 
 
 def test_it_is_not_run_unasked():

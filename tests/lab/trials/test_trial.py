@@ -27,7 +27,7 @@ def test_names_and_schemas_of_the_works():
         "finetune.decode": 1,
         "finetune.measure": 2,
         "finetune.sweep": 1,
-        "finetune.time": 1,
+        "finetune.time": 2,
         "finetune.train": 2,
         "language.analyse": 3,
         "language.halting": 1,

@@ -1,7 +1,8 @@
 """Work on fine-tuning: what is measured is of the text, the split and the weights that it says."""
 
+import math
+
 import pytest
-import torch
 
 from boosted_attention.lab.trials.trial import Context
 from boosted_attention.lab.work import finetune
@@ -79,15 +80,29 @@ def test_a_training_that_diverges_is_a_result(texts, context, monkeypatch):
     assert point["data"] == trained["data"] != ""
 
 
-def test_decoding_leaves_the_cache_as_it_was(context):
-    config = finetune.arm_model(finetune.base_folder(finetune.TINY, context), {"boost": {}}, 40, 0)
-    decoder = finetune.Decoder(config, 3)
-    before = [layer.keys.clone() for layer in decoder.cache.layers]
-    calls = []
-    decoder.model.register_forward_hook(lambda module, args, output: calls.append(output.logits.shape[1]))
-    decoder.decode()
-    assert calls == [1, 1, 1]
-    after = [layer.keys for layer in decoder.cache.layers]
-    assert len(after) == 6  # three layers and their corrections
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-    assert decoder.cache_bytes() == 6 * 2 * 2 * 8 * 4  # layers, keys and values, heads, width of a head, float32
+def test_a_loss_that_is_no_number_is_a_divergence(texts, context, monkeypatch):
+    nothing = finetune.TextLoss(loss=math.nan, windows=[math.nan])
+    monkeypatch.setattr(finetune, "loss_on", lambda model, tokens: nothing)
+    same = {"model": finetune.TINY, "arm": {"boost": {}, "lr": 1e-3}, "size": SIZE, "corpus": texts[0], "seed": 0}
+    assert finetune.tune_at_rate(context, **same)["diverged"] == "after the last step: loss nan"
+    assert finetune.tune_model(context, **same, watched=None)["diverged"] == "after the last step: loss nan"
+
+
+def test_a_trial_that_only_measures_again_keeps_the_memory_of_its_training(texts, context, monkeypatch):
+    same = {"model": finetune.TINY, "arm": {"boost": {}, "lr": 1e-3}, "size": SIZE, "corpus": texts[0], "seed": 0}
+    monkeypatch.setattr(finetune, "peak_memory", lambda: 7)
+    first = finetune.tune_model(context, **same, watched=None)
+    monkeypatch.setattr(finetune, "peak_memory", lambda: 5)
+    assert finetune.tune_model(context, **same, watched=None) == first
+    assert first["measured"] == {"peak_memory": 7}
+
+
+def test_a_training_begun_with_another_torch_begins_anew(texts, context):
+    same = {"model": finetune.TINY, "arm": {"boost": {}, "lr": 1e-3}, "size": SIZE, "corpus": texts[0], "seed": 0}
+    finetune.tune_at_rate(context, **same)
+    stamp = context.folder / "training" / "versions.json"
+    stamp.write_text('{"torch": "0.1"}')
+    finetune.tune_at_rate(context, **same)
+    kept = [path.name for path in context.folder.iterdir() if path.name.startswith("training")]
+    assert len(kept) == 2
+    assert "0.1" not in stamp.read_text()

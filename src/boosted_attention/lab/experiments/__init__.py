@@ -23,6 +23,7 @@ def found() -> dict[str, Experiment]:
 
 EXPERIMENTS = found()
 LANGUAGE = tuple(name for name, e in EXPERIMENTS.items() if e.kind is Kind.LANGUAGE)
+TEXTUAL = tuple(name for name, e in EXPERIMENTS.items() if e.kind in (Kind.LANGUAGE, Kind.FINETUNE))  # train on texts
 DEFAULT = tuple(name for name, e in EXPERIMENTS.items() if e.by_default)  # what reproduce does unasked
 
 

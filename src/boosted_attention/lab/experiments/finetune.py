@@ -1,14 +1,13 @@
 """Corrections of a pretrained model against LoRA and against training everything: what is learned, forgotten and paid.
 
-Texts: the last one is watched, those before it are learned; every arm learns the first, light ones all of them. Rates:
-every arm at its own best, found on validation text of the first text with a seed that nothing else uses.
+Texts: the last one is watched, those before it are learned, and one alone is learned; every arm learns the first, light
+ones all of them. Rates: every arm at its own best, found on validation text of the first text with a seed that nothing
+else uses.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -31,18 +30,21 @@ from boosted_attention.lab.work.finetune import (
     DecodeCosts,
     FinetunePoint,
     FinetuneResult,
-    StepTimes,
     TextLoss,
     UntouchedResult,
     outcome_of,
 )
 from boosted_attention.lab.work.language import Diverged
+from boosted_attention.lab.work.timing import StepRatios
 from boosted_attention.records import from_json
 from boosted_attention.statistics import Estimate, estimate
+from boosted_attention.train.evaluation import perplexity_of
+from boosted_attention.validation import require
 
 TITLE = "Fine-tuning a pretrained model"
-PERPLEXITY, WATCHED, TRAINED, DECODE = "perplexity", "other text", "trained (M)", "decode time (base = 1)"
-COLUMNS = [PERPLEXITY, WATCHED, TRAINED, "step time", DECODE, "cache per token (kB)", "peak memory (GB)"]
+PERPLEXITY, WATCHED, TRAINED = "perplexity", "other text", "trained (M)"
+STEP_TIME, DECODE = "step time (full = 1)", "decode time (base = 1)"
+COLUMNS = [PERPLEXITY, WATCHED, TRAINED, STEP_TIME, DECODE, "cache per token (kB)", "peak memory (GB)"]
 AS_IT_WAS = "as it was"
 FULL, LOW_RANK, SHARED = "full corrections", "low-rank corrections", "low-rank corrections, shared K/V"
 LORA, LARGE_LORA, EVERYTHING = "LoRA", "LoRA, as large as full corrections", "everything"
@@ -224,7 +226,15 @@ def trials(preset: Preset) -> list[Trial]:
 def points_at(preset: Preset, results: Results, name: str, factors: Sequence[float]) -> dict[float, float | None]:
     """Validation perplexities of an arm's sweep; KeyError if one is not there."""
     found = {f: from_json(FinetunePoint, results(sweep_trial(preset, name, f))) for f in factors}
-    return {f: None if point.loss is None else math.exp(point.loss) for f, point in found.items()}
+    return {f: None if point.loss is None else perplexity_of(point.loss) for f, point in found.items()}
+
+
+def swept_texts(preset: Preset, results: Results, text: str) -> dict[str, str]:
+    """Fingerprints of the text that rates were tuned on, each with an arm that has it; none of another text."""
+    if text != learned(preset)[0]:
+        return {}
+    tried = [(name, factor) for name in arms(preset) for factor in grid(preset, name)]
+    return {from_json(FinetunePoint, results(sweep_trial(preset, *one))).data: f"rates of {one[0]}" for one in tried}
 
 
 def settled(preset: Preset, results: Results) -> Preset:
@@ -252,6 +262,7 @@ class Found:
 
     tuned: dict[str, dict[int, FinetuneResult]] = field(default_factory=dict)
     diverged: dict[str, str] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)  # fingerprints of the text, each with an arm that has it
 
     def losses(self, versus: Versus, arm: str) -> BySeed:
         """Losses of an arm, on the text that a comparison is about."""
@@ -263,27 +274,48 @@ def read(preset: Preset, results: Results, text: str) -> Found:
     """The arms that are there with all their seeds."""
     found = Found()
     for name in arms_on(preset, text):
-        with suppress(KeyError):  # not there yet
-            by_seed = {seed: outcome_of(results(tuning(preset, name, text, seed))) for seed in seeds(preset)}
-            lost = {seed: one.diverged for seed, one in by_seed.items() if isinstance(one, Diverged)}
-            if lost:
-                found.diverged[name] = "; ".join(f"seed {seed}: {what}" for seed, what in lost.items())
-            else:
-                found.tuned[name] = {s: one for s, one in by_seed.items() if isinstance(one, FinetuneResult)}
+        try:
+            there = {seed: results(tuning(preset, name, text, seed)) for seed in seeds(preset)}
+        except KeyError:
+            continue  # not there yet
+        by_seed = {seed: outcome_of(result) for seed, result in there.items()}
+        found.data |= {one.data: name for one in by_seed.values()}
+        lost = {seed: one.diverged for seed, one in by_seed.items() if isinstance(one, Diverged)}
+        if lost:
+            found.diverged[name] = "; ".join(f"seed {seed}: {what}" for seed, what in lost.items())
+        else:
+            found.tuned[name] = {s: one for s, one in by_seed.items() if isinstance(one, FinetuneResult)}
     return found
+
+
+def require_one_text(preset: Preset, text: str, fingerprints: Mapping[str, str]) -> None:
+    """Raise InputError unless all results on a text are of one text, as their fingerprints tell.
+
+    Args:
+        preset: whose results these are.
+        text: the corpus.
+        fingerprints: fingerprints of the text, each with one of the results that have it.
+    """
+    listed = "; ".join(f"{data}: {name}" for data, name in fingerprints.items())
+    require(
+        len(fingerprints) <= 1,
+        f"results on {short(preset, text)} are of different texts and cannot be compared: {listed}; use another folder",
+    )
 
 
 def collect(preset: Preset, results: Results) -> Table:
     name = pretrained(preset)["name"]
     table = Table(TITLE, COLUMNS, precision=3)
-    before = from_json(UntouchedResult, results(untouched(preset))).texts
-    times = from_json(StepTimes, results(timing(preset))["measured"]).ratios
+    base = from_json(UntouchedResult, results(untouched(preset)))
+    before = base.texts
+    times = from_json(StepRatios, results(timing(preset))).measured
     decoded = from_json(DecodeCosts, results(decoding(preset)))
     other = None if watched(preset) is None else over_windows(before[watched(preset) or ""])
     for text in learned(preset):
         own = short(preset, text)
         table.places[own] = Place(kind=Kind.FINETUNE, text=own, size=name)
         found = read(preset, results, text)
+        require_one_text(preset, text, {base.data[text]: AS_IT_WAS, **swept_texts(preset, results, text), **found.data})
         cache = Cell(exactly(decoded.cache_bytes[AS_IT_WAS] / 1000))
         row = [over_windows(before[text]), other, None, None, Cell(exactly(1.0)), cache, None]
         table.add_row(row_label(preset, text, AS_IT_WAS), row)
@@ -318,7 +350,7 @@ def compare(table: Table, preset: Preset, text: str, found: Found) -> None:
         if diverged:
             table.failed[quantity] = f"{' and '.join(diverged)} diverged"
         elif absent:
-            table.missing[quantity] = f"{' and '.join(absent)} was not run"
+            table.missing[quantity] = f"not run: {', '.join(absent)}"
         elif versus.is_watched and watched(preset) is None:
             table.missing[quantity] = "there is no other text"
         else:
@@ -331,13 +363,15 @@ def notes(preset: Preset, results: Results, found: Found) -> list[str]:
     """What was done, at which rates, and what the columns are."""
     size, texts = preset.finetune, ", ".join(short(preset, text) for text in learned(preset))
     other = "none" if watched(preset) is None else short(preset, watched(preset) or "")
-    ranks = [f"{arm} {next(iter(found.tuned[arm].values())).rank}" for arm in (LORA, LARGE_LORA) if arm in found.tuned]
+    own = {arm: next(iter(found.tuned[arm].values())).rank for arm in (LORA, LARGE_LORA) if arm in found.tuned}
+    light = RANK if size.pretrained else TINY_RANK
+    ranks = [f"{arm} {rank}" for arm, rank in {"light corrections": light, **own}.items()]
     told = [
         f"{pretrained(preset)['name']} on {texts}: {size.steps} steps of {size.batch_size * size.max_len} tokens; "
         f"seeds {', '.join(map(str, seeds(preset)))}, which change the order of the batches and the new weights; "
-        f"perplexity over {size.held_out:,} tokens of each text, other text: {other}; rank of light corrections "
-        f"{RANK if size.pretrained else TINY_RANK}, of {', of '.join(ranks)}. The interval of the model as it was is "
-        f"over windows of {size.max_len} tokens. Further texts are learned at the rates of the first.",
+        f"perplexity over the first {size.held_out:,} tokens of each text, other text: {other}; ranks: "
+        f"{'; '.join(ranks)}. Ranks beyond the width of keys and values bring nothing there. The interval of the model "
+        f"as it was is over windows of {size.max_len} tokens. Further texts are learned at the rates of the first.",
         "Times: of interleaved steps and decoded tokens in one process, one thread; a training step as a multiple of "
         "that of full corrections, a decoded token of the model as it was. LoRA is not merged, which would make it as "
         "fast as the model as it was; corrections cannot be. Peak memory: of the training's process.",
@@ -364,13 +398,15 @@ def describe_sweep(preset: Preset, results: Results, name: str) -> str:
 def over_windows(found: TextLoss) -> Cell:
     """Perplexity with an interval over the windows of the text."""
     e = estimate(found.windows)
-    mean, low, high = (math.exp(v) for v in (found.loss, found.loss + e.low - e.mean, found.loss + e.high - e.mean))
+    mean, low, high = (
+        perplexity_of(v) for v in (found.loss, found.loss + e.low - e.mean, found.loss + e.high - e.mean)
+    )
     return Cell(Estimate(mean=mean, low=low, high=high, std=e.std * mean, n=e.n, over="windows"))
 
 
 def perplexity(losses: Sequence[float | None]) -> Cell | None:
     known = [loss for loss in losses if loss is not None]
-    return None if len(known) < len(losses) else Cell(estimate([math.exp(loss) for loss in known]))
+    return None if len(known) < len(losses) else Cell(estimate([perplexity_of(loss) for loss in known]))
 
 
 def figure(preset: Preset, table: Table, results: Results) -> Figure:
@@ -405,7 +441,8 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
 
 NOT_TESTED, SUGGESTED = "not tested", "suggested"  # what the paper does
 SAID = {
-    "low-rank": "Low-rank corrections with keys and values of their own reach a lower loss than LoRA of their rank.",
+    "low-rank": "Low-rank corrections with own keys and values reach a lower loss on the new text than LoRA of their "
+    "rank.",
     "lora": "Full corrections reach a lower loss on the new text than LoRA with as many parameters.",
     "everything": "Full corrections reach a lower loss on the new text than training everything.",
     "forgetting": "Low-rank corrections with shared keys and values forget less of another text than LoRA.",
@@ -427,7 +464,7 @@ CLAIMS = [
             below(),
             SAID[tag],
             paper=SUGGESTED if versus.a == FULL else NOT_TESTED,
-            role=Role.ASIDE,
+            role=Role.CONTROL,
         )
         for tag, versus in SECONDARY.items()
     ),

@@ -107,7 +107,7 @@ FEWER_STEPS = Fact(
 FINETUNING = Fact(
     id="fine-tuning",
     title="beats LoRA in fine-tuning",
-    sentence="Light corrections of a pretrained model learn a new text better than LoRA of the same rank.",
+    sentence="Low-rank corrections that share keys and values learn a new text better than LoRA of their rank.",
     section="8",
     is_ours=True,
 )

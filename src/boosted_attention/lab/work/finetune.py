@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import resource
-import statistics
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ from filelock import FileLock
 from boosted_attention.data.tokenizer import Tokenizer, byte_tokenizer
 from boosted_attention.data.tokens import DataConfig, TokenData, prepare
 from boosted_attention.lab.trials.trial import Context, Settings, work
-from boosted_attention.lab.work.language import DIVERGENCE, Diverged, Reporter
-from boosted_attention.lab.work.timing import step_seconds
+from boosted_attention.lab.work.language import DIVERGENCE, Diverged, Reporter, start_anew_with_another_torch
+from boosted_attention.lab.work.timing import StepRatios, step_seconds
 from boosted_attention.model.protocols import CausalModel
 from boosted_attention.records import from_json, to_json
+from boosted_attention.storage.documents import read_json
+from boosted_attention.storage.writing import write_json
 from boosted_attention.timing import interleaved, median_ratios
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.evaluation import evaluate
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 TINY = {"name": "a tiny random Llama", "weights": ""}  # unless another is named
 AS_LARGE = "as full corrections"  # a rank of LoRA: that with as many parameters
 PROMPT = 32  # tokens that are read before decoding is timed
+NO_NUMBER = "after the last step: loss {}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,15 +85,7 @@ class UntouchedResult:
     """Losses of the model as it was, on the same tokens."""
 
     texts: dict[str, TextLoss]
-    parameters: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepTimes:
-    """Medians of interleaved steps: in seconds, and as multiples of the first arm's."""
-
-    seconds: dict[str, float]
-    ratios: dict[str, float]
+    data: dict[str, str]  # fingerprint of each text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +155,7 @@ def tune(
     trained weights.
     """
     base, place = base_folder(model, context), context.folder / "training"
+    start_anew_with_another_torch(place)
     tokens = prepare(data_config(base, corpus, size["held_out"], context.settings), 0)
     text = data_config(base, corpus, size["max_len"] + 1, context.settings)
     config = RunConfig(
@@ -183,10 +180,25 @@ def tune(
         observer=Reporter(context.progress),
     )
     result = trainer.run(resume=True)
-    most = peak_memory()  # before another model is loaded
     return Tuned(
-        model=load_run(place).model, config=config.model, result=result, data=tokens, base=base, peak_memory=most
+        model=load_run(place, "last").model,
+        config=config.model,
+        result=result,
+        data=tokens,
+        base=base,
+        peak_memory=memory_of_training(place),
     )
+
+
+def memory_of_training(place: Path) -> int:
+    """Return the most bytes that the training's process needed, which are kept beside the run it has just ended.
+
+    A trial that is called again only to measure has trained nothing.
+    """
+    kept = place / "memory.json"
+    if not kept.exists():
+        write_json(kept, to_json(MemoryUse(peak_memory=peak_memory())))
+    return from_json(MemoryUse, read_json(kept)).peak_memory
 
 
 @work("finetune.sweep")
@@ -198,8 +210,10 @@ def tune_at_rate(
         found = tune(context, model=model, arm=arm, size=size, corpus=corpus, seed=seed)
     except DIVERGENCE as error:
         return to_json(FinetunePoint(loss=None, diverged=str(error), data=fingerprint(context, model, size, corpus)))
-    loss = loss_on(found.model, found.data.splits["validation"]).loss
-    return to_json(FinetunePoint(loss=loss, diverged=None, data=found.data.fingerprint))
+    loss, data = loss_on(found.model, found.data.splits["validation"]).loss, found.data.fingerprint
+    if not math.isfinite(loss):
+        return to_json(FinetunePoint(loss=None, diverged=NO_NUMBER.format(loss), data=data))
+    return to_json(FinetunePoint(loss=loss, diverged=None, data=data))
 
 
 @work("finetune.train", schema=2)  # 2: the last weights; a training that diverges is a result
@@ -225,8 +239,12 @@ def tune_model(
     if watched is not None:
         text = prepare(data_config(found.base, watched, size["held_out"], context.settings), 0)
         other = loss_on(found.model, text.splits["test"]).loss
+    new = loss_on(found.model, found.data.splits["test"]).loss
+    for loss in (new, other or 0.0):
+        if not math.isfinite(loss):
+            return to_json(Diverged(diverged=NO_NUMBER.format(loss), data=found.data.fingerprint))
     result = FinetuneResult(
-        new=loss_on(found.model, found.data.splits["test"]).loss,
+        new=new,
         watched=other,
         trained_parameters=found.result.trained_parameters,
         parameters=found.result.parameters,
@@ -255,7 +273,7 @@ def arm_model(base: str, arm: Mapping[str, Any], max_len: int, vocab_size: int) 
     return FinetuneConfig(base=base, max_len=max_len, vocab_size=vocab_size, **options)
 
 
-@work("finetune.time")
+@work("finetune.time", schema=2)  # 2: multiples alone
 def time_steps(
     context: Context,
     *,
@@ -265,13 +283,12 @@ def time_steps(
     max_len: int,
     repeats: int,
 ) -> dict[str, Any]:
-    """Time interleaved training steps of all arms."""
+    """Time interleaved training steps of all arms, as multiples of the first one's."""
     base = base_folder(model, context)
     vocab_size = Tokenizer.load(Path(base) / "tokenizer.json").vocab_size
     models = {name: arm_model(base, arm, max_len, vocab_size) for name, arm in arms}
     seconds = step_seconds(models, TrainingConfig(batch_size=batch_size), repeats, context.progress)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    return {"measured": to_json(StepTimes(seconds=medians, ratios=median_ratios(seconds)))}
+    return to_json(StepRatios(measured=median_ratios(seconds)))
 
 
 @work("finetune.decode")
@@ -285,40 +302,19 @@ def time_decoding(
     repeats: int,
 ) -> dict[str, Any]:
     """Time interleaved cached decoding of all arms, adapters unmerged, beside the model as it was, called ``base``."""
+    from boosted_attention.pretrained.decoding import Decoder
+
     folder = base_folder(model, context)
     named = [(base, {"train": "all"}), *arms]
-    decoders = {name: Decoder(arm_model(folder, arm, PROMPT + tokens, 0), tokens) for name, arm in named}
-    seconds = interleaved({name: decoder.decode for name, decoder in decoders.items()}, repeats, context.progress)
+    prompt = torch.ones(1, PROMPT, dtype=torch.long)
+    models = {name: arm_model(folder, arm, PROMPT, 0).build().model.eval() for name, arm in named}
+    decoders = {name: Decoder(model, prompt) for name, model in models.items()}
+    turns = {name: partial(decoder, tokens) for name, decoder in decoders.items()}
     costs = DecodeCosts(
-        cache_bytes={name: decoder.cache_bytes() for name, decoder in decoders.items()}, measured=median_ratios(seconds)
+        measured=median_ratios(interleaved(turns, repeats, context.progress)),
+        cache_bytes={name: decoder.cache_bytes() for name, decoder in decoders.items()},
     )
     return to_json(costs)
-
-
-class Decoder:
-    """A model that decodes, token by token, behind a prompt that it has read.
-
-    Args:
-        config: the model, whose weights decide nothing here.
-        tokens: how many a call decodes.
-    """
-
-    def __init__(self, config: FinetuneConfig, tokens: int):
-        self.model, self.tokens = config.build().model.eval(), tokens
-        with torch.no_grad():
-            self.cache = self.model(torch.ones(1, PROMPT, dtype=torch.long), use_cache=True).past_key_values
-
-    @torch.no_grad()
-    def decode(self) -> None:
-        """Decode, and forget what was decoded."""
-        for _ in range(self.tokens):
-            self.model(torch.ones(1, 1, dtype=torch.long), past_key_values=self.cache, use_cache=True)
-        self.cache.crop(-self.tokens)
-
-    def cache_bytes(self) -> int:
-        """Return the bytes that the cache holds of one token."""
-        held = [t for layer in self.cache.layers for t in (layer.keys, layer.values)]
-        return sum(t.numel() * t.element_size() // t.shape[-2] for t in held)
 
 
 @work("finetune.measure", schema=2)  # 2: any number of texts, and their windows
@@ -330,12 +326,13 @@ def measure_model(
 
     base = base_folder(model, context)
     config = FinetuneConfig(base=base, max_len=max_len, train="all")
-    untouched, found = config.build(), {}
-    for i, text in enumerate(texts):
+    untouched = config.build()
+    data = {text: prepare(data_config(base, text, held_out, context.settings), 0) for text in texts}
+    found = {}
+    for i, (text, tokens) in enumerate(data.items()):
         context.progress(i / len(texts))
-        data = prepare(data_config(base, text, held_out, context.settings), 0)
-        found[text] = loss_on(untouched, data.splits["test"])
-    return to_json(UntouchedResult(texts=found, parameters=config.num_params()))
+        found[text] = loss_on(untouched, tokens.splits["test"])
+    return to_json(UntouchedResult(texts=found, data={text: own.fingerprint for text, own in data.items()}))
 
 
 def data_config(base: str, corpus: str, held_out: int, settings: Settings) -> DataConfig:
