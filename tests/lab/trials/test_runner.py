@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -144,11 +145,11 @@ def test_settings_are_no_part_of_a_trial(tmp_path):
 SCRIPT = """
 import signal, sys
 from pathlib import Path
-from tests.lab.trials.test_runner import slow_trials
+from tests.lab.trials import test_runner
 from boosted_attention.lab.trials.runner import execute
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
-    execute(slow_trials(), Path(sys.argv[1]), workers=2)
+    execute(getattr(test_runner, sys.argv[2])(), Path(sys.argv[1]), workers=2)
 """
 
 
@@ -156,16 +157,29 @@ def slow_trials():
     return [Trial(work="test.slow", config={"value": i, "seconds": 0.3}, label=f"slow {i}") for i in range(6)]
 
 
+def silent_trials():
+    return [Trial(work="test.silent", config={"value": 1}, label="silent")]
+
+
+def started(folder, trials):
+    """A process that does trials in ``folder / "out"``."""
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), str(folder / "out"), trials.__name__]
+    return subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, cwd=ROOT)
+
+
+def comes_true(condition, seconds=100):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not condition():
+        time.sleep(0.02)
+    return condition()
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_killed_at_any_moment_it_goes_on_from_there(tmp_path, how):
-    script, out = tmp_path / "script.py", tmp_path / "out"
-    script.write_text(SCRIPT)
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(out)], env=environment(), stderr=subprocess.PIPE, cwd=ROOT
-    )
-    deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and not list(out.glob("trials/*/result.json")):
-        time.sleep(0.02)
+    out, process = tmp_path / "out", started(tmp_path, slow_trials)
+    assert comes_true(lambda: list(out.glob("trials/*/result.json")))
     process.send_signal(how)
     process.communicate(timeout=100)
     finished = {path: path.stat().st_mtime_ns for path in out.glob("trials/*/result.json")}
@@ -173,3 +187,14 @@ def test_killed_at_any_moment_it_goes_on_from_there(tmp_path, how):
     outcome = execute(slow_trials(), out, workers=2)
     assert [outcome.result(trial) for trial in slow_trials()] == list(range(6))
     assert all(path.stat().st_mtime_ns == when for path, when in finished.items())
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_trial_ends_with_the_command_that_started_it(tmp_path, how):
+    """Also where it reports nothing: another command's attempt at it must find nobody there."""
+    process, (trial,) = started(tmp_path, silent_trials), silent_trials()
+    pid = tmp_path / "out" / "trials" / trial.key / "pid"
+    assert comes_true(lambda: pid.exists() and pid.read_text())
+    process.send_signal(how)
+    process.communicate(timeout=100)
+    assert comes_true(lambda: not Path(f"/proc/{pid.read_text()}").exists(), seconds=20)

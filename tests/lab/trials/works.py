@@ -36,6 +36,14 @@ def slow(context, *, value, seconds):
     return value
 
 
+@work("test.silent")
+def silent(context, *, value):
+    """Say who does it, and report nothing for a long time."""
+    (context.folder / "pid").write_text(str(os.getpid()))
+    time.sleep(100)
+    return value
+
+
 @work("test.differently")
 def differently(context, *, marker):
     """Fail with a reason the first time, without one the second."""

@@ -6,7 +6,9 @@ An executor decides where those processes are: on this machine, or on a cluster 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -280,6 +282,7 @@ def carry_out(job: Job, tell: Callable[[float], None]) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
+    end_with_parent()
     torch.set_num_threads(1)
     directory, trial = job.directory, job.trial
     directory.mkdir(parents=True, exist_ok=True)
@@ -310,6 +313,22 @@ def carry_out(job: Job, tell: Callable[[float], None]) -> None:
     except Exception:
         write_atomically(error, traceback.format_exc())
         raise SystemExit(1) from None
+
+
+def end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, however it did.
+
+    A trial may have nothing to report for minutes, and would go on beside the next command's attempt at it.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:  # a job of a cluster
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(3)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def finished(folder: Path) -> Finished:
