@@ -1,6 +1,7 @@
 """Work on fine-tuning: what is measured is of the text, the split and the weights that it says."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -49,9 +50,12 @@ def test_each_text_is_measured_on_its_own(texts, context):
 def test_a_tuned_model_is_measured_on_both_texts(texts, context):
     """The loss on the watched text is that of the trained weights on that text, and not on the new one."""
     new, watched = texts
-    arm = {"boost": {}, "lr": 1e-3}
+    arm, told = {"boost": {}, "lr": 1e-3}, []
+    context = replace(context, progress=told.append)
     found = finetune.tune_model(context, model=finetune.TINY, arm=arm, size=SIZE, corpus=new, watched=watched, seed=0)
     tuned = load_run(context.folder / "training").model
+    assert told == sorted(told)
+    assert (round(told[0], 3), told[-1]) == (finetune.TRAINING, 1.0)
     expected = {text: evaluate(tuned, tokens_of(context, text, "test")).loss for text in texts}
     assert found["watched"] == pytest.approx(expected[watched])
     assert found["new"] == pytest.approx(expected[new])
@@ -82,7 +86,7 @@ def test_a_training_that_diverges_is_a_result(texts, context, monkeypatch):
 
 def test_a_loss_that_is_no_number_is_a_divergence(texts, context, monkeypatch):
     nothing = finetune.TextLoss(loss=math.nan, windows=[math.nan])
-    monkeypatch.setattr(finetune, "loss_on", lambda model, tokens: nothing)
+    monkeypatch.setattr(finetune, "loss_on", lambda *args: nothing)
     same = {"model": finetune.TINY, "arm": {"boost": {}, "lr": 1e-3}, "size": SIZE, "corpus": texts[0], "seed": 0}
     assert finetune.tune_at_rate(context, **same)["diverged"] == "after the last step: loss nan"
     assert finetune.tune_model(context, **same, watched=None)["diverged"] == "after the last step: loss nan"

@@ -21,6 +21,7 @@ from boosted_attention.lab.trials.trial import Context, Settings, work
 from boosted_attention.lab.work.language import DIVERGENCE, Diverged, Reporter, start_anew_with_another_torch
 from boosted_attention.lab.work.timing import StepRatios, step_seconds
 from boosted_attention.model.protocols import CausalModel
+from boosted_attention.progress import Progress, part
 from boosted_attention.records import from_json, to_json
 from boosted_attention.storage.documents import read_json
 from boosted_attention.storage.writing import write_json
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 TINY = {"name": "a tiny random Llama", "weights": ""}  # unless another is named
 AS_LARGE = "as full corrections"  # a rank of LoRA: that with as many parameters
 PROMPT = 32  # tokens that are read before decoding is timed
+TRAINING, ONE_TEXT = 0.7, 0.85  # how far a trial is when it has trained, and when it has measured one text of two
 NO_NUMBER = "after the last step: loss {}"
 
 
@@ -177,7 +179,7 @@ def tune(
         data=prepare(text, 0),
         device=context.settings.device,
         checkpoint_every=20,
-        observer=Reporter(context.progress),
+        observer=Reporter(part(context.progress, 0.0, TRAINING)),
     )
     result = trainer.run(resume=True)
     return Tuned(
@@ -210,7 +212,8 @@ def tune_at_rate(
         found = tune(context, model=model, arm=arm, size=size, corpus=corpus, seed=seed)
     except DIVERGENCE as error:
         return to_json(FinetunePoint(loss=None, diverged=str(error), data=fingerprint(context, model, size, corpus)))
-    loss, data = loss_on(found.model, found.data.splits["validation"]).loss, found.data.fingerprint
+    measuring = part(context.progress, TRAINING, 1.0)
+    loss, data = loss_on(found.model, found.data.splits["validation"], measuring).loss, found.data.fingerprint
     if not math.isfinite(loss):
         return to_json(FinetunePoint(loss=None, diverged=NO_NUMBER.format(loss), data=data))
     return to_json(FinetunePoint(loss=loss, diverged=None, data=data))
@@ -238,8 +241,8 @@ def tune_model(
     other = None
     if watched is not None:
         text = prepare(data_config(found.base, watched, size["held_out"], context.settings), 0)
-        other = loss_on(found.model, text.splits["test"]).loss
-    new = loss_on(found.model, found.data.splits["test"]).loss
+        other = loss_on(found.model, text.splits["test"], part(context.progress, TRAINING, ONE_TEXT)).loss
+    new = loss_on(found.model, found.data.splits["test"], part(context.progress, ONE_TEXT, 1.0)).loss
     for loss in (new, other or 0.0):
         if not math.isfinite(loss):
             return to_json(Diverged(diverged=NO_NUMBER.format(loss), data=found.data.fingerprint))
@@ -330,8 +333,8 @@ def measure_model(
     data = {text: prepare(data_config(base, text, held_out, context.settings), 0) for text in texts}
     found = {}
     for i, (text, tokens) in enumerate(data.items()):
-        context.progress(i / len(texts))
-        found[text] = loss_on(untouched, tokens.splits["test"])
+        measuring = part(context.progress, i / len(texts), (i + 1) / len(texts))
+        found[text] = loss_on(untouched, tokens.splits["test"], measuring)
     return to_json(UntouchedResult(texts=found, data={text: own.fingerprint for text, own in data.items()}))
 
 
@@ -345,11 +348,13 @@ def data_config(base: str, corpus: str, held_out: int, settings: Settings) -> Da
     )
 
 
-def loss_on(model: CausalModel, tokens: np.ndarray) -> TextLoss:
+def loss_on(model: CausalModel, tokens: np.ndarray, progress: Progress = lambda fraction: None) -> TextLoss:
     """Return the loss over every token (N,), and over the tokens of each window."""
     length = model.config.max_len
-    starts = range(0, len(tokens) - 1, length)
-    found = [evaluate(model, tokens[i : i + length + 1], batch_size=1) for i in starts]
+    starts, found = range(0, len(tokens) - 1, length), []
+    for i in starts:
+        found.append(evaluate(model, tokens[i : i + length + 1], batch_size=1))
+        progress(len(found) / len(starts))
     total = sum(one.loss * one.tokens for one in found)
     return TextLoss(loss=total / sum(one.tokens for one in found), windows=[one.loss for one in found])
 
