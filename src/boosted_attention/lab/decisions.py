@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boosted_attention.lab.experiment import Results
-from boosted_attention.lab.experiments import finetune
+from boosted_attention.lab.experiments import _finetunings as finetuning
 from boosted_attention.lab.experiments.language import _decisions as language
 from boosted_attention.lab.presets import Preset
 
@@ -15,4 +15,4 @@ def settled(preset: Preset, results: Results) -> Preset:
         preset: what it says of decisions is not looked at.
         results: results of trials; KeyError for those that are not there.
     """
-    return finetune.settled(language.settled(preset, results), results)
+    return finetuning.settled(language.settled(preset, results), results)

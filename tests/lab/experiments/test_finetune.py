@@ -9,19 +9,16 @@ import pytest
 from boosted_attention.chart import names
 from boosted_attention.cli.main import COMMANDS
 from boosted_attention.lab.decisions import settled
-from boosted_attention.lab.experiments import DEFAULT, finetune
-from boosted_attention.lab.experiments.finetune import (
+from boosted_attention.lab.experiments import DEFAULT
+from boosted_attention.lab.experiments import _finetunings as finetuning
+from boosted_attention.lab.experiments._finetunings import (
     AS_IT_WAS,
-    COMPARED,
     EVERYTHING,
-    EXPERIMENT,
     FULL,
     LARGE_LORA,
     LIGHT,
     LORA,
     LOW_RANK,
-    OVER_LORA,
-    SECONDARY,
     SHARED,
     arms,
     arms_on,
@@ -36,6 +33,7 @@ from boosted_attention.lab.experiments.finetune import (
     untouched,
     watched,
 )
+from boosted_attention.lab.experiments.finetune import COMPARED, EXPERIMENT, OVER_LORA, SECONDARY
 from boosted_attention.lab.judging.table import render
 from boosted_attention.lab.presets import PRESETS, THIRDS
 from boosted_attention.lab.reproduce import all_trials, reproduce
@@ -287,5 +285,5 @@ def test_it_is_not_run_unasked():
     assert {"boost", "finetune", "export"} <= set(COMMANDS)
     assert seeds(PRESETS["cpu"]) == (42, 123, 7)
     assert seeds(PRESETS["cpu"].with_seeds(2)) == (42, 123)
-    assert finetune.sweeps(PRESETS["cpu"])
-    assert not finetune.sweeps(PRESETS["smoke"])
+    assert finetuning.sweeps(PRESETS["cpu"])
+    assert not finetuning.sweeps(PRESETS["smoke"])
