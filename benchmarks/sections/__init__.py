@@ -5,6 +5,7 @@ from benchmarks.sections.compiled import COMPILED
 from benchmarks.sections.data import DATA
 from benchmarks.sections.decoding import DECODING
 from benchmarks.sections.growth import GROWTH
+from benchmarks.sections.halting import HALTING
 from benchmarks.sections.hull import HULL
 from benchmarks.sections.imports import IMPORTS
 from benchmarks.sections.memory import MEMORY
@@ -21,6 +22,7 @@ SECTIONS: dict[str, Section] = {
         STEPS,
         PRICE,
         DECODING,
+        HALTING,
         MEMORY,
         DATA,
         IMPORTS,

@@ -157,6 +157,24 @@ def test_a_halted_token_costs_nothing():
     assert counted(layer, new, cache=caches[0]) == counted(plain, new, cache=caches[1])
 
 
+@pytest.mark.parametrize("form", FORMS)
+@torch.no_grad()
+def test_the_loop_ends_when_all_tokens_have_stopped(form):
+    """Where later rounds have keys and values of their own to remember, it goes on without tokens."""
+    layer, x = halting(form), randn(1, LENGTH, D_MODEL)
+    assert (rounds_taken(layer, x, is_causal=True) < layer.n_rounds).any()
+    for chunks in ([1] * 13, [9, 1, 1, 1, 1]):
+        assert cached_error(layer, x, chunks, None) < 1e-10
+    layer.halting.weight.zero_()
+    layer.halting.bias.fill_(60.0)
+    called = []
+    layer.gates[0].register_forward_hook(lambda *given: called.append(given))
+    layer(x, is_causal=True)
+    assert not called
+    layer(x, is_causal=True, cache=KVCache())
+    assert len(called) == layer.config.reads_own_kv(1)
+
+
 @torch.no_grad()
 def test_rows_of_a_batch_whose_tokens_have_all_stopped_are_left_out():
     """Where a third of the rows or less goes on; else copies of keys and values would cost more than they spare."""

@@ -54,7 +54,7 @@ def test_the_page_says_what_is_reached(good):
     assert table.count("| yes |") == (18 if good else 0)
     assert table.count("| **no** |") == (0 if good else 18)
     assert ("is a fair rival" in page) is good
-    assert "Not measured: price, growth" in page
+    assert "Not measured: price, halting, growth" in page
 
 
 def test_sizes_are_in_the_order_of_their_numbers(tmp_path):

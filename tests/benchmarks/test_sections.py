@@ -9,9 +9,10 @@ from benchmarks.ours import PAPER, Size, random_batch
 from benchmarks.peak import peak_of_step
 from benchmarks.race import Race, Stopwatch, spread
 from benchmarks.results import load
-from benchmarks.sections import decoding, pretrained_decoding
+from benchmarks.sections import decoding, halting, pretrained_decoding
 from benchmarks.sections.growth import exponent
 from benchmarks.sections.steps import FORMS, STEPS, droppable
+from boosted_attention.attention.trace import capture
 from boosted_attention.model.generation import Sampling
 from boosted_attention.pretrained.layer import corrected_layers, shares_kv
 from boosted_attention.pretrained.light import LowRank
@@ -51,6 +52,15 @@ def test_every_form_of_a_pretrained_model_is_what_its_name_says(name):
         (correction,) = layer.corrections
         assert shares_kv(correction) == ("shared" in name)
         assert any(isinstance(m, LowRank) for m in correction.modules()) == ("low-rank" in name)
+
+
+@pytest.mark.parametrize("taken", halting.TAKEN)
+def test_tokens_stop_after_as_many_rounds_as_the_page_says(taken):
+    model = halting.build(SIZE, 5, taken)
+    ids, _ = random_batch(SIZE.vocab_size, 2, 5)
+    with capture(model) as traces:
+        model(ids)
+    assert [trace.rounds_taken.unique().tolist() for trace in traces.values()] == [[taken]] * SIZE.n_layers
 
 
 def test_flops_of_decoding_are_those_of_the_mean_context():

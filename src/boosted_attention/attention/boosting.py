@@ -20,8 +20,8 @@ ResidualRule = Callable[[Tensor, Tensor], Tensor]
 class Halting(Protocol):
     """A rule by which tokens leave the loop."""
 
-    def go_on(self, x: Tensor, estimate: Tensor) -> tuple[Tensor, Tensor]:
-        """Return input and estimate of the tokens that take another round, (B', T', D) each."""
+    def go_on(self, x: Tensor, estimate: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return input and estimate of the tokens that take another round, (B', T', D) each; None ends the loop."""
         ...
 
     def finish(self, estimate: Tensor) -> Tensor:
@@ -67,7 +67,10 @@ def boosting(
         observe(0, residual=x, correction=estimate, gate=None, estimate=estimate)
     for m, (learner, gate, residual) in enumerate(zip(learners[1:], gates, residuals, strict=True), start=1):
         if halting is not None:
-            x, estimate = halting.go_on(x, estimate)
+            left = halting.go_on(x, estimate)
+            if left is None:
+                break
+            x, estimate = left
         r = residual(x, estimate)  # (B, T, D)
         c = learner(r)  # (B, T, D)
         g = gate(estimate, c)  # (B, T, D), (B, T, 1), (D,) or ()

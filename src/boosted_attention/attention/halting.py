@@ -69,7 +69,7 @@ class Clock:
     """
 
     def __init__(self, like: Tensor):
-        self.total = torch.zeros_like(like)  # p_1 + ... so far
+        self.total = torch.zeros_like(like)  # of the weights so far; 1 for tokens that have stopped
         self.steps = torch.zeros_like(like)  # N
         self.remainder = torch.zeros_like(like)  # R
         self.running = torch.ones_like(like, dtype=torch.bool)
@@ -87,15 +87,12 @@ class Clock:
         """
         left = 1 - self.total
         stops = self.running if p is None else self.running & (self.total + p >= 1 - EPS)
-        goes_on = self.running & ~stops
+        weight = self.running * (left if p is None else torch.where(stops, left, p))
         self.steps = self.steps + self.running
         self.remainder = torch.where(stops, left, self.remainder)
-        weight = torch.where(stops, left, torch.zeros_like(left))
-        if p is not None:
-            weight = torch.where(goes_on, p, weight)
-            self.total = torch.where(goes_on, self.total + p, self.total)
-        self.running = goes_on
-        return Step(weight, goes_on)
+        self.total = self.total + weight
+        self.running = self.running & ~stops
+        return Step(weight, self.running)
 
 
 class PonderCosts:
@@ -165,31 +162,40 @@ class RoundHalting:
         unit: halting probability of an estimate.
         x: the layer's input (B, T, D).
         gathers: whether tokens leave the loop.
+        ends: whether the loop ends when all have left it; not where later rounds have keys and values to remember.
     """
 
-    def __init__(self, unit: nn.Module, x: Tensor, gathers: bool):
-        self.unit, self.gathers = unit, gathers
+    def __init__(self, unit: nn.Module, x: Tensor, *, gathers: bool, ends: bool):
+        self.unit, self.gathers, self.ends = unit, gathers, ends
         self.clock = Clock(x.new_zeros(x.shape[:2], dtype=torch.promote_types(x.dtype, torch.float32)))
         self.weights: list[Tensor] = []  # (B, T) of each round
         self.tokens: Tokens | None = None  # in the loop; None while all are
         self.mean: Tensor | None = None  # (B, T, D)
+        self.ended = False  # whether all have left
 
-    def go_on(self, x: Tensor, estimate: Tensor) -> tuple[Tensor, Tensor]:
-        """Weigh the estimate, and return it and x for the tokens that take another round, (B', K, D) each."""
+    def go_on(self, x: Tensor, estimate: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Weigh the estimate, and return it and x for the tokens that take another round, (B', K, D) each, if any."""
         running = self._weigh(estimate, self.unit(estimate).sigmoid())
         if not self.gathers:
             return x, estimate
+        run = running if self.tokens is None else self.tokens.of(running)  # (B', K)
+        if bool(run.all()):
+            return x, estimate
         # Parameters of a round that no token takes get gradients of zero, not none: other processes may have some.
         least = int(torch.is_grad_enabled())
-        kept = Tokens.that(running if self.tokens is None else self.tokens.of(running), least)
+        if self.ends and not least and not bool(run.any()):
+            self.ended = True
+            return None
+        kept = Tokens.that(run, least)
         before, self.tokens = self.tokens, kept
         if before is not None:
             self.tokens = Tokens(before.rows[kept.rows], before.places[kept.rows[:, None], kept.places])
         return kept.of(x), kept.of(estimate)
 
     def finish(self, estimate: Tensor) -> Tensor:
-        """Weigh the last estimate and return the weighted mean of all, (B, T, D)."""
-        self._weigh(estimate, None)
+        """Weigh the estimate of tokens that are still in the loop, and return the weighted mean of all, (B, T, D)."""
+        if not self.ended:
+            self._weigh(estimate, None)
         assert self.mean is not None
         return self.mean
 

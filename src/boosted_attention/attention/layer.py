@@ -247,7 +247,12 @@ class AttentionLayer(Traced):
         halting = None
         if self.halting is not None:
             by_value = has_values(x) and not (torch.compiler.is_compiling() or inside_transform())
-            halting = RoundHalting(self.halting, x, gathers=by_value and trace is None and dropout == 0.0)
+            halting = RoundHalting(
+                self.halting,
+                x,
+                gathers=by_value and trace is None and dropout == 0.0,
+                ends=layer_cache is None or not any(map(self.config.reads_own_kv, active[1:])),
+            )
 
         def learn(m: int, z: Tensor) -> Tensor:
             nonlocal first
