@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -18,11 +19,13 @@ from boosted_attention.data.tokenizer import Tokenizer, byte_tokenizer
 from boosted_attention.pretrained import load_correction, save_correction
 from boosted_attention.pretrained.correction import is_correction
 from boosted_attention.pretrained.layer import corrected_layers
+from boosted_attention.pretrained.named import modules_of
 from boosted_attention.pretrained.native import tokenizer_to_transformers
 from boosted_attention.storage.sealing import listing, write_sealed
 from tests.cli.test_train import refused
 from tests.pretrained.families import disturb, tiny, tokens
 from tests.pretrained.test_boost import logits
+from tests.pretrained.test_other_families import ATTENDING, build
 from tests.processes import environment
 
 SOURCE = Path(boosted_attention.__file__).parent.parent
@@ -175,6 +178,67 @@ def test_freezing_survives_reloading(train, tmp_path):
     assert {name for name, p in loaded.named_parameters() if p.requires_grad} == trained
     assert all(p.requires_grad for p in loaded.parameters()) == (train == "all")
     assert all(p.requires_grad for p in unboost(loaded).parameters())
+
+
+def test_what_was_frozen_by_hand_or_loaded_stays_so(tmp_path):
+    """Base and corrections each as a whole, whatever was boosted last."""
+
+    def trained(model):
+        return {name for name, p in model.named_parameters() if p.requires_grad}
+
+    def reloaded(model):
+        model.save_pretrained(tmp_path / "saved")
+        return transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
+
+    model = boost(tiny("llama"), name="law")
+    boost(model, name="code", rank=2)
+    save_correction(model, tmp_path / "correction")
+    both = load_correction(tiny("llama"), tmp_path / "correction")
+    assert (
+        trained(reloaded(both)) == trained(both) == {name for name, _ in both.named_parameters() if is_correction(name)}
+    )
+    model.remove_correction("code")
+    assert trained(reloaded(model)) == set()
+    model.requires_grad_(True)
+    for module in modules_of(model, "law"):
+        module.requires_grad_(False)
+    assert trained(reloaded(model)) == {name for name, _ in model.named_parameters() if not is_correction(name)}
+    assert not hasattr(unboost(reloaded(model)).config, "trained")
+
+
+def test_unboost_leaves_frozen_what_was_frozen_before_a_correction_was_loaded(tmp_path):
+    save_correction(boost(tiny("llama")), tmp_path)
+    frozen = tiny("llama").requires_grad_(False)
+    assert not any(p.requires_grad for p in unboost(load_correction(frozen, tmp_path)).parameters())
+
+
+def test_a_base_cast_from_one_half_to_the_other_is_known_and_one_rounded_to_both_is_not(tmp_path):
+    halves = (torch.bfloat16, torch.float16)
+    for half, other in (halves, halves[::-1]):
+        save_correction(boost(tiny("llama").to(half)), tmp_path / str(half))
+        load_correction(tiny("llama").to(half).to(other), tmp_path / str(half))
+        with pytest.raises(ValueError, match="corrects another model"):
+            load_correction(tiny("llama").to(other), tmp_path / str(half))
+
+
+@pytest.mark.parametrize("family", ["Phi3", "Mistral", "Llama"])
+@pytest.mark.parametrize("stated", ["LlamaTokenizer", "PreTrainedTokenizerFast", None])
+def test_a_boosted_folder_is_tokenised_as_its_base_is(family, stated, tmp_path):
+    """What a folder says of its tokenizer is not always what transformers takes."""
+    types = {piece: i for i, piece in enumerate(("<unk>", "\u2581", "a", "b", "\u2581a"))}
+    words = tokenizers.Tokenizer(tokenizers.models.BPE(types, [("\u2581", "a")], unk_token="<unk>"))
+    words.add_special_tokens(["<unk>"])
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="first")
+    model, read = build(family, **ATTENDING), []
+    for name in ("base", "boosted"):
+        model.save_pretrained(tmp_path / name)
+        words.save(str(tmp_path / name / "tokenizer.json"))
+        said = {"legacy": False} | ({} if stated is None else {"tokenizer_class": stated})
+        (tmp_path / name / "tokenizer_config.json").write_text(json.dumps(said))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        read.append((type(tokenizer), tokenizer("<unk>a b")["input_ids"]))
+        model = boost(model) if name == "base" else model
+    assert read[0] == read[1]
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])

@@ -445,9 +445,13 @@ def test_a_correction_for_another_base_is_refused(tmp_path):
     other = tiny("llama")
     with torch.no_grad():
         other.lm_head.weight[0, 0] += 1
+    before = {name: p.clone() for name, p in other.state_dict().items()}
     with pytest.raises(ValueError, match="corrects another model"):
         load_correction(other, tmp_path)
     assert not corrected_layers(other)
+    assert type(other) is transformers.LlamaForCausalLM
+    assert other.state_dict().keys() == before.keys()
+    assert all(torch.equal(p, before[name]) for name, p in other.state_dict().items())
     with pytest.raises(ValueError, match="holds no correction"):
         load_correction(tiny("llama"), tmp_path / "nowhere")
     weights = tmp_path / "correction.safetensors"

@@ -285,6 +285,18 @@ def test_the_chunked_loss_is_the_models(family, tmp_path):
     assert wrapped.linear_head(ids) == (family != "phi")
 
 
+@pytest.mark.parametrize("options", [{"rank": 4}, {"rank": 4, "kv": "shared"}, {"kv": "shared"}], ids=str)
+def test_flops_of_light_corrections_count_the_matrices_they_read(models, options):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    light = FinetuneConfig(base=str(models / "base"), boost=options, max_len=16)
+    built = light.build()
+    built.model.config._attn_implementation = "eager"
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        built(torch.randint(2, 60, (1, 16)))
+    assert light.flops() == pytest.approx(counter.get_total_flops() / 16, rel=0.005)
+
+
 def test_costs_are_known_without_building(models):
     boosted = FinetuneConfig(base=str(models / "boosted"), max_len=16)
     built = boosted.build()

@@ -4,9 +4,11 @@ import copy
 import math
 
 import accelerate
+import peft
 import pytest
 import torch
 import transformers
+from torch import nn
 
 from boosted_attention import boost, capture, disable_rounds, unboost
 from boosted_attention.analysis.gates import GateStudy
@@ -18,6 +20,7 @@ from boosted_attention.pretrained.layer import corrected_layers
 from boosted_attention.pretrained.light import low_rank_factor
 from tests.pretrained.families import FAMILIES, disturb, tiny, tokens
 from tests.pretrained.test_boost import generate, logits
+from tests.pretrained.test_other_families import ATTENDING, build
 
 KINDS = {
     "low-rank": {"rank": 2},
@@ -225,6 +228,37 @@ def test_light_corrections_of_smollm2_have_a_few_million_parameters(options, exp
         model = boost(transformers.LlamaForCausalLM(config), **options)
     gates = 30
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == expected + gates
+
+
+@pytest.mark.parametrize("family", ["Llama", "Phi3"])
+def test_the_rank_goes_as_far_as_what_is_changed_is_wide(family):
+    """Keys and values that are shared are not changed; in a fused projection each part has a width of its own."""
+    boost(build(family, **ATTENDING), rank=32, kv="shared")
+    boost(build(family, **ATTENDING), rank=16)
+    for options, most in (({"rank": 33, "kv": "shared"}, 32), ({"rank": 17}, 16)):
+        with pytest.raises(ValueError, match=f"must be an integer from 1 to {most}"):
+            boost(build(family, **ATTENDING), **options)
+
+
+@families
+def test_half_precision_starts_bit_equal_too(family):
+    for kind in ({"rank": 4}, {"rank": 4, "kv": "shared"}, {"kv": "shared"}):
+        model, ids = tiny(family).bfloat16(), tokens()
+        before = logits(model, ids)
+        boost(model, **kind)
+        assert torch.equal(logits(model, ids), before)
+        assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("gate", ["vector", "mlp", "headwise", "tanh"])
+def test_corrections_have_no_linear_layer_for_quantisers_and_adapters_to_take(gate):
+    model = boost(tiny("llama"), rank=2, gate=gate)
+    parts = [m for layer in corrected_layers(model).values() for m in (layer.rounds, layer.gates)]
+    assert not [m for part in parts for m in part.modules() if isinstance(m, nn.Linear)]
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear", r=2))
+    adapted = [name for name, _ in wrapped.named_parameters() if "lora_" in name]
+    assert adapted
+    assert not [name for name in adapted if is_correction(name)]
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,13 @@ def test_names_are_checked():
         model.set_corrections("lwa")
     with pytest.raises(ValueError, match="no correction is called 'default'"):
         model.remove_correction("default")
+    before, kind = {name: p.clone() for name, p in model.state_dict().items()}, type(model)
     with pytest.raises(ValueError, match="name='law' is taken: the model has corrections 'law', 'code'"):
         boost(model, name="law")
     assert model.corrections == ["law", "code"]
+    assert type(model) is kind
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
 
 
 def test_parameters_are_counted_as_peft_counts_them(capsys):

@@ -4,8 +4,11 @@ import pytest
 import torch
 import transformers
 
-from boosted_attention import boost, unboost
+from boosted_attention import boost, capture, unboost
+from boosted_attention.pretrained import load_correction, save_correction
 from boosted_attention.pretrained.correction import is_correction
+from boosted_attention.pretrained.named import trainable_parameters
+from boosted_attention.pretrained.quantised import is_quantised
 from tests.pretrained.families import disturb, tiny, tokens
 from tests.pretrained.test_boost import generate, logits
 
@@ -60,6 +63,66 @@ def test_a_quantised_base_takes_light_corrections(folder, name, dtype, kv):
     if name != "int8":  # LLM.int8 quantises activations by what else is in the batch, with a base alone as well
         assert torch.equal(generate(model, ids), generate(model, ids, use_cache=False))
     assert torch.equal(logits(unboost(model), ids), before)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["torchao", "int8", "nf4"])
+def test_a_boosted_quantised_model_is_saved_and_loaded(folder, name, tmp_path):
+    model, ids = load(folder, name), tokens()
+    boost(model, rank=4, gate="vector", name="first")
+    boost(model, rank=4, kv="shared", gate="headwise", name="second")
+    disturb(model)
+    after = logits(model, ids)
+    with capture(model) as traces:
+        traced = logits(model, ids)
+    model.set_attn_implementation("eager")  # traces are made by this kernel
+    assert torch.equal(traced, logits(model, ids))
+    model.set_attn_implementation("sdpa")
+    assert all(len(trace.rounds) == 3 for trace in traces.values())
+    model.save_pretrained(tmp_path / "whole")
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "whole").eval()
+    assert torch.equal(logits(loaded, ids), after)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert {name for name, p in loaded.named_parameters() if p.requires_grad} == trained
+    save_correction(model, tmp_path / "correction")
+    again = load_correction(load(folder, name), tmp_path / "correction")
+    assert torch.equal(logits(again, ids), after)
+    assert torch.equal(logits(unboost(again), ids), logits(load(folder, name), ids))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["torchao", "int8", "nf4"])
+def test_a_correction_of_another_quantised_base_is_refused(folder, name, tmp_path):
+    """Another scale makes another base, also where the stored integers are the same."""
+    save_correction(boost(load(folder, name), rank=4), tmp_path / "correction")
+    larger = tiny("llama", **WIDTHS)
+    with torch.no_grad():
+        larger.model.layers[0].mlp.up_proj.weight.mul_(2)
+    larger.save_pretrained(tmp_path / "larger")
+    with pytest.raises(ValueError, match="corrects another model"):
+        load_correction(load(tmp_path / "larger", name), tmp_path / "correction")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["torchao", "int8", "nf4"])
+def test_a_boosted_folder_loaded_with_a_quantiser_keeps_its_light_corrections_whole(folder, name, tmp_path):
+    model = boost(tiny("llama", **WIDTHS), rank=4, gate="vector")
+    disturb(model)
+    model.save_pretrained(tmp_path)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=quantised_by(name))
+    assert is_quantised(loaded)
+    stored = dict(model.named_parameters())
+    ours = {place: p for place, p in loaded.named_parameters() if is_correction(place)}
+    assert ours
+    for place, p in ours.items():
+        assert p.requires_grad
+        torch.testing.assert_close(p.float(), stored[place], rtol=0, atol=1e-2 if p.dtype != torch.float32 else 0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_parameters_of_four_bits_are_counted_one_by_one(folder):
+    whole = boost(tiny("llama", **WIDTHS), rank=4)
+    assert trainable_parameters(boost(load(folder, "nf4"), rank=4)) == trainable_parameters(whole)
 
 
 @pytest.mark.filterwarnings("ignore")

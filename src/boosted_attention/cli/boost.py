@@ -23,7 +23,7 @@ def run(
     """Boost a pretrained decoder of transformers: OUT is the same model with correction rounds that do nothing yet.
 
     The outputs stay the same bit for bit until ``boosted-attention finetune OUT`` has trained the corrections. OUT is
-    an ordinary folder of transformers; ``import boosted_attention.pretrained`` makes AutoModelForCausalLM know it.
+    an ordinary folder of transformers; ``import boosted_attention`` makes AutoModelForCausalLM know it.
 
     Example: boosted-attention boost models/SmolLM2-135M-Instruct boosted/SmolLM2-135M-Instruct --kv shared --rank 16
 

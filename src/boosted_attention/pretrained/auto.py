@@ -12,6 +12,7 @@ A saved folder holds the base under its own names, so that ``LlamaForCausalLM`` 
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,11 +20,13 @@ from typing import Any, ClassVar
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 from transformers.core_model_loading import WeightRenaming
+from transformers.models.auto import tokenization_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, model_type_to_module_name
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from boosted_attention.autoload import PREFIX
 from boosted_attention.pretrained.named import (
+    Trained,
     active_corrections,
     disable_corrections,
     names_of,
@@ -31,10 +34,13 @@ from boosted_attention.pretrained.named import (
     remove_correction,
     set_corrections,
     stages_of,
+    train_as,
+    what_is_trained,
 )
 from boosted_attention.pretrained.origin import hub_name
 from boosted_attention.pretrained.sharing import SharedModel
-from boosted_attention.pretrained.stages import Stage, freeze, install, newest
+from boosted_attention.pretrained.stages import Stage, install
+from boosted_attention.records import from_json
 from boosted_attention.storage.writing import write_atomically
 from boosted_attention.validation import require
 
@@ -105,12 +111,15 @@ class BoostedModel(SharedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Load as transformers does, and freeze what was frozen when the model was boosted."""
+        """Load as transformers does, and freeze the base and the corrections that were frozen when it was saved."""
         made = super().from_pretrained(*args, **kwargs)  # type: ignore[misc]
         model = made[0] if isinstance(made, tuple) else made
-        last = Stage.from_dict(model.config.boosting[-1])
-        freeze(model, newest(model, last) if last.train == "correction" else None)
+        train_as(model, stored_trained(model))
         return made
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        self.config.trained = asdict(what_is_trained(self))  # type: ignore[attr-defined, arg-type]
+        super().save_pretrained(*args, **kwargs)
 
     @classmethod
     def is_custom_code(cls) -> bool:
@@ -136,6 +145,16 @@ class BoostedModel(SharedModel):
         return super().init_continuous_batching(*args, **kwargs)  # type: ignore[misc]
 
 
+def stored_trained(model: PreTrainedModel) -> Trained:
+    """Return what of a loaded model is to be trained; of folders saved without a word of it, what was boosted last."""
+    stored = getattr(model.config, "trained", None)
+    if stored is not None:
+        return from_json(Trained, stored)
+    last = stages_of(model)[-1]
+    trains_all = last.train == "all"
+    return Trained(base=trains_all, corrections=names_of(model) if trains_all else [last.name])
+
+
 def original_class(kind: type) -> type:
     """Return the class that a class of boosted models or configurations was made from."""
     return next(base for base in kind.__mro__ if base not in (kind, BoostedModel, SharedModel, BoostedConfig))
@@ -149,6 +168,7 @@ def config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
     AutoConfig.register(kind.model_type, kind, exist_ok=True)
     globals()[kind.__name__] = kind  # for pickle
     stored_as(kind.model_type, get_checkpoint_conversion_mapping(base.model_type))
+    tokenized_as(base, kind)
     return kind
 
 
@@ -181,6 +201,21 @@ def stored_as(name: str, conversions: list[Any] | None) -> None:
     )
 
 
+def tokenized_as(base: type[PreTrainedConfig], kind: type[PreTrainedConfig]) -> None:
+    """Make AutoTokenizer choose the tokenizer of a boosted family as it does for the family.
+
+    What a folder says of its tokenizer is not always right, and transformers knows for which families.
+    """
+    names = tokenization_auto.TOKENIZER_MAPPING_NAMES
+    wrong: set[str] = getattr(tokenization_auto, "MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS", set())  # of late versions
+    if base.model_type in wrong:
+        wrong.add(kind.model_type)
+    if names.get(base.model_type) is not None:
+        names[kind.model_type] = names[base.model_type]
+        known = tokenization_auto.TOKENIZER_MAPPING
+        known.register(kind, known[base], exist_ok=True)  # type: ignore[index, arg-type]
+
+
 def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
     """Change class and config of a model whose rounds are in place."""
     if not isinstance(model, BoostedModel):
@@ -205,7 +240,7 @@ def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
 def become_original(model: PreTrainedModel) -> None:
     """Give a model whose rounds are removed its own class and config back."""
     config, base = model.config, original_class(type(model))
-    for name in ("boosting", "auto_map", "unboosted_name"):
+    for name in ("boosting", "trained", "auto_map", "unboosted_name"):
         vars(config).pop(name, None)
     if hasattr(config, "unboosted_auto_map"):
         config.auto_map = vars(config).pop("unboosted_auto_map")

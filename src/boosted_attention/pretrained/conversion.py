@@ -17,11 +17,13 @@ from transformers import PreTrainedModel
 
 from boosted_attention.model.config import layer_indices
 from boosted_attention.pretrained.auto import become_boosted, become_original
-from boosted_attention.pretrained.families import find_projections, widths
+from boosted_attention.pretrained.families import find_projections
 from boosted_attention.pretrained.guard import guarded
 from boosted_attention.pretrained.layer import CorrectedAttention, become_uncorrected, corrected_layers
+from boosted_attention.pretrained.light import low_rank_limit
 from boosted_attention.pretrained.named import names_of
 from boosted_attention.pretrained.places import attention_modules, find_attention
+from boosted_attention.pretrained.quantised import QUANTISERS, is_quantised, quantiser
 from boosted_attention.pretrained.stages import (
     CORRECTION_GATES,
     KV_SOURCES,
@@ -35,7 +37,6 @@ from boosted_attention.validation import is_count, require, require_choice
 
 CORRECTION_INITS = ("copy", "random")
 BOOST_TRAINS = ("correction", "all")
-QUANTISERS = ("torchao", "bitsandbytes")
 
 
 def boost(
@@ -97,7 +98,7 @@ def boost(
     require_choice("train", train, BOOST_TRAINS)
     places = find_attention(model)
     if is_light:
-        require_light(model, rank)
+        require_light(model, rank, shared=kv == "shared")
     chosen = sorted(layer_indices(layers, len(places), "layers"))
     require(bool(chosen), f"layers={layers!r} chooses no layer")
     stage = Stage(
@@ -110,10 +111,7 @@ def boost(
         name=unused_name(model, name),
     )
     with guarded(model):
-        if not corrected_layers(model):
-            model._frozen_before = frozenset(  # type: ignore[assignment]
-                name for name, p in model.named_parameters() if not p.requires_grad
-            )
+        remember_frozen(model)
         added = install(model, stage, init)
         become_boosted(model, stage)
         freeze(model, added if train == "correction" else None)
@@ -182,26 +180,18 @@ def unused_name(model: PreTrainedModel, name: str | None) -> str:
     return name
 
 
-def require_light(model: PreTrainedModel, rank: int | None) -> None:
+def require_light(model: PreTrainedModel, rank: int | None, *, shared: bool) -> None:
     """Raise InputError unless light corrections of this rank can read the projections of the model's attention."""
-    read = [linear for module in attention_modules(model) for linear in projections_read(module)]
-    narrowest = min(min(widths(linear)) for linear in read)
-    require(
-        rank is None or (is_count(rank) and rank <= narrowest),
-        f"rank={rank!r} must be an integer from 1 to {narrowest}",
-    )
-
-
-def projections_read(attention: nn.Module) -> list[nn.Module]:
-    """Return the projections that a light correction of an attention module reads or replaces."""
-    found = find_projections(attention)
-    require(
-        found is not None and bool(found.inputs),
-        f"light corrections (kv='shared' or rank=...) need the projections of queries and keys, which are not known in "
-        f"{type(attention).__name__}",
-    )
-    assert found is not None
-    return [*(getattr(attention, name) for name in found.inputs), found.output]
+    modules = attention_modules(model)
+    for attention in modules:
+        found = find_projections(attention)
+        require(
+            found is not None and bool(found.inputs),
+            f"light corrections (kv='shared' or rank=...) need the projections of queries and keys, which are not "
+            f"known in {type(attention).__name__}",
+        )
+    most = min(low_rank_limit(attention, shared=shared) for attention in modules)
+    require(rank is None or (is_count(rank) and rank <= most), f"rank={rank!r} must be an integer from 1 to {most}")
 
 
 def has_adapters(model: nn.Module) -> bool:
@@ -209,17 +199,11 @@ def has_adapters(model: nn.Module) -> bool:
     return any(hasattr(m, "base_layer") or hasattr(m, "lora_A") for m in model.modules())
 
 
-def is_quantised(model: PreTrainedModel) -> bool:
-    """Say whether weights are quantised: by transformers, as integers, or packed away behind a method."""
-    by_transformers = getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None
-    packed = any(callable(weight) for m in model.modules() if (weight := getattr(m, "weight", None)) is not None)
-    return by_transformers or packed or not all(p.is_floating_point() for p in model.parameters())
-
-
-def quantiser(model: PreTrainedModel) -> str:
-    """Return the name of what quantised a model, as transformers knows it."""
-    method = getattr(getattr(model.config, "quantization_config", None), "quant_method", "an unknown method")
-    return str(getattr(method, "value", method))
+def remember_frozen(model: PreTrainedModel) -> None:
+    """Keep the names of what is frozen in a model that has no corrections yet, for ``unboost``."""
+    if not corrected_layers(model):
+        frozen = frozenset(name for name, p in model.named_parameters() if not p.requires_grad)
+        model._frozen_before = frozen  # type: ignore[assignment]
 
 
 def unboost(model: PreTrainedModel) -> PreTrainedModel:
@@ -237,5 +221,6 @@ def unboost(model: PreTrainedModel) -> PreTrainedModel:
     freeze(model, None)
     frozen = vars(model).pop("_frozen_before", ())
     for name, p in model.named_parameters():
-        p.requires_grad_(name not in frozen)
+        if name in frozen:
+            p.requires_grad_(False)
     return model

@@ -21,11 +21,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from boosted_attention.pretrained.auto import become_boosted
-from boosted_attention.pretrained.conversion import has_adapters
+from boosted_attention.pretrained.conversion import has_adapters, remember_frozen
 from boosted_attention.pretrained.guard import guarded
 from boosted_attention.pretrained.layer import corrected_layers
 from boosted_attention.pretrained.named import names_of, require_names, rounds_of, stages_of
 from boosted_attention.pretrained.places import attention_modules, find_attention
+from boosted_attention.pretrained.quantised import dense_parameters
 from boosted_attention.pretrained.stages import Stage, freeze, install
 from boosted_attention.storage.sealing import files_of, listing, read_sealed, verify, write_sealed
 from boosted_attention.storage.weights import require_finite
@@ -44,9 +45,9 @@ def is_correction(name: str) -> bool:
 def base_hash(model: PreTrainedModel, dtype: torch.dtype = torch.float32) -> str:
     """Hash the values of the base's weights, boosted or not, rounded to a precision; tied ones count once."""
     digest = hashlib.sha256()
-    base = {name: p for name, p in model.named_parameters() if not is_correction(name)}
+    base = {name: p for name, p in dense_parameters(model) if not is_correction(name)}
     for name in sorted(base):
-        p = base[name].detach().cpu()
+        p = base[name].cpu()
         digest.update(f"{name} {tuple(p.shape)}\n".encode())
         exact = p.dtype == torch.float64 and dtype == torch.float32
         digest.update((p.double() if exact else p.to(dtype).float()).numpy().tobytes())
@@ -69,12 +70,12 @@ def correction_tensors(model: PreTrainedModel, names: Sequence[str]) -> dict[str
 def require_same_base(model: PreTrainedModel, base: Mapping[str, Any], what: str) -> None:
     """Raise InputError unless a model is the base that a correction was trained with.
 
-    Where both have one precision their values must be equal; otherwise those that are left when the finer one is
-    rounded to the coarser. Two halves, bfloat16 and float16, of one float32 model are different models.
+    Where both have one precision their values must be equal; otherwise those of the base, rounded to what the model
+    has, or those of the model, rounded to what the base had. A bfloat16 and a float16 model that were both rounded from
+    one float32 model are different models: neither can be made from the other.
     """
     stored = {"float32": base["sha256"], **base.get("rounded", {})}
-    halves = {dtype_name(model), base.get("dtype")} & stored.keys() & set(HALVES)
-    common = halves.pop() if len(halves) == 1 else "float32"
+    common = next((d for d in (dtype_name(model), base.get("dtype")) if d in HALVES and d in stored), "float32")
     theirs, found = stored[common], base_hash(model, getattr(torch, common))
     require(
         theirs == found,
@@ -129,7 +130,7 @@ def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedMod
 
     Args:
         model: the model that the correction was trained with, boosted or not; any other is refused. Its precision may
-            be another: a base in bfloat16 or float16 is known as the float32 one rounded, and the other way round.
+            be another: a base in bfloat16 or float16 is known as a finer one rounded, and the other way round.
         folder: what ``save_correction`` wrote.
     """
     folder = Path(folder)
@@ -140,6 +141,7 @@ def load_correction(model: PreTrainedModel, folder: str | Path) -> PreTrainedMod
     held = read_weights(folder)
     added = []
     with guarded(model):
+        remember_frozen(model)
         for stage in stages:
             added += install(model, stage)
             become_boosted(model, stage)

@@ -6,6 +6,7 @@ one needs the base again, whose weights are known by their hash.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -17,8 +18,10 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from boosted_attention.documentation import documented
+from boosted_attention.pretrained.families import widths
 from boosted_attention.pretrained.finetuned import FinetunedModel
 from boosted_attention.pretrained.folders import first_line, load_model, read_config, weights_hash
+from boosted_attention.pretrained.light import Projection
 from boosted_attention.pretrained.places import attention_modules
 from boosted_attention.pretrained.stages import n_rounds_of
 from boosted_attention.pretrained.trained_parts import TRAINED_PARTS, with_trained_parts
@@ -104,12 +107,14 @@ class FinetuneConfig:
     def flops(self, n_keys: int | None = None) -> int:
         """Count a token's forward FLOPs: matrices, and scores and sums over ``n_keys`` keys (default max_len)."""
         keys = self.max_len if n_keys is None else n_keys
-        matrices: list[Any] = [m.weight for m in self._meta.modules() if is_matrix(m)]
+        modules: list[Any] = list(self._meta.modules())
+        matrices = [m.weight.numel() for m in modules if is_matrix(m)]
+        matrices += [math.prod(widths(m.linear)) for m in modules if isinstance(m, Projection) and m.reads]
         config = self.hf_config.get_text_config()
         heads = config.num_attention_heads
         width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
         maps = sum(n_rounds_of(module) for module in attention_modules(self._meta.model))
-        return sum(2 * w.numel() for w in matrices) + maps * 4 * width * keys
+        return 2 * sum(matrices) + maps * 4 * width * keys
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -146,9 +146,14 @@ class Projection(nn.Module):
         assert self.order is not None
         return torch.cat(made, dim=-1)[..., self.order.to(z.device)]
 
+    @property
+    def linear(self) -> Any:
+        """The model's own projection."""
+        return getattr(self._leader.module, self.name)
+
     def read(self, z: Tensor) -> Tensor:
         """Return what the model's own projection gives; of an output projection without its bias, which round 0 has."""
-        linear: Any = getattr(self._leader.module, self.name)
+        linear = self.linear
         bias = getattr(linear, "bias", None) if self.is_output else None
         return linear(z) if bias is None else linear(z) - bias
 
@@ -224,6 +229,35 @@ def follow(leader: nn.Module, own: Mapping[str, nn.Module]) -> Follower:
     return made
 
 
+def without_linear(module: nn.Module) -> None:
+    """Put ``Own`` in the place of every nn.Linear inside a module.
+
+    Quantisers and adapters that look for nn.Linear find those of the base alone.
+    """
+    for name, part in module.named_children():
+        if type(part) is nn.Linear:
+            setattr(module, name, Own(part.weight, part.bias))
+        else:
+            without_linear(part)
+
+
+def low_rank_limit(attention: nn.Module, *, shared: bool) -> int:
+    """Return the smallest width among what a light correction of an attention module changes by a low rank.
+
+    Args:
+        attention: the module.
+        shared: whether keys and values are round 0's, of which nothing is changed.
+    """
+    found = find_projections(attention)
+    assert found is not None
+    limits = [*widths(found.output)]
+    for name, rows in found.inputs.items():
+        d_in, d_out = widths(getattr(attention, name))
+        changed = [where for kind, where in rows.items() if kind == "q" or not shared]
+        limits += [min(d_in, d_out if where is None else len(where)) for where in changed]
+    return min(limits)
+
+
 def light_correction(
     attention: nn.Module, *, rank: int | None, shared: bool, n_heads: int, gate: str = "scalar"
 ) -> Follower:
@@ -272,4 +306,5 @@ def light_correction(
     own[found.output_name] = HeadGate(d_in, n_heads, out) if gate == "headwise" else out
     made = follow(attention, own)
     made.shares_kv = shared
+    without_linear(made)
     return made

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -19,6 +20,7 @@ from transformers import PreTrainedModel
 
 from boosted_attention.pretrained.layer import CorrectedAttention, become_uncorrected
 from boosted_attention.pretrained.places import attention_modules, n_cache_layers
+from boosted_attention.pretrained.quantised import count
 from boosted_attention.pretrained.stages import Stage, number_slots
 from boosted_attention.validation import nearest, require
 
@@ -137,9 +139,44 @@ def drop(attention: CorrectedAttention, gone: set[int]) -> None:
     attention.n_rounds = len(kept) + 1
 
 
+def modules_of(model: PreTrainedModel, name: str) -> list[nn.Module]:
+    """Return the rounds of a correction and their gates."""
+    attentions: list[Any] = attention_modules(model)
+    places = [(attentions[i], m) for i, rounds in rounds_of(model, [name]).items() for m in rounds]
+    return [part for attention, m in places for part in (attention.rounds[str(m)], attention.gates[m - 1])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What of a boosted model is trained, as a saved folder keeps it."""
+
+    base: bool  # whether anything outside of the corrections is
+    corrections: list[str]  # names of those of which anything is
+
+
+def what_is_trained(model: PreTrainedModel) -> Trained:
+    """Say what of a boosted model is trained."""
+    by_name = {name: [p for m in modules_of(model, name) for p in m.parameters()] for name in names_of(model)}
+    inside = {id(p) for parameters in by_name.values() for p in parameters}
+    return Trained(
+        base=any(p.requires_grad for p in model.parameters() if id(p) not in inside),
+        corrections=[name for name, parameters in by_name.items() if any(p.requires_grad for p in parameters)],
+    )
+
+
+def train_as(model: PreTrainedModel, trained: Trained) -> None:
+    """Freeze all of a boosted model but what is to be trained."""
+    by_name = {name: {id(p) for m in modules_of(model, name) for p in m.parameters()} for name in names_of(model)}
+    inside = set().union(*by_name.values())
+    chosen = set().union(*(by_name[name] for name in trained.corrections if name in by_name))
+    for p in model.parameters():
+        if p.is_floating_point():  # quantised weights are integers
+            p.requires_grad_(id(p) in chosen if id(p) in inside else trained.base)
+
+
 def trainable_parameters(model: nn.Module) -> tuple[int, int]:
     """Return how many parameters are trained, and how many there are."""
-    counts = [(p.numel(), p.requires_grad) for p in model.parameters()]
+    counts = [(count(p), p.requires_grad) for p in model.parameters()]
     return sum(n for n, trained in counts if trained), sum(n for n, _ in counts)
 
 

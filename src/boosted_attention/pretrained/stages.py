@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from boosted_attention.attention.gates import GATES
 from boosted_attention.pretrained.families import CACHE_INDICES, cache_index_name, redraw, silence
 from boosted_attention.pretrained.layer import CorrectedAttention, become_corrected, original_view, shares_kv
-from boosted_attention.pretrained.light import Follower, light_correction
+from boosted_attention.pretrained.light import Follower, light_correction, without_linear
 from boosted_attention.pretrained.places import find_attention, n_cache_layers
 from boosted_attention.validation import is_count
 
@@ -94,13 +94,6 @@ def install(model: PreTrainedModel, stage: Stage, init: str = "copy") -> list[nn
     return new
 
 
-def newest(model: PreTrainedModel, stage: Stage) -> list[nn.Module]:
-    """Return the modules that a model's last stage added."""
-    places = find_attention(model)
-    corrected: list[Any] = [getattr(*places[i]) for i in stage.layers]
-    return [m for a in corrected for m in (*a.corrections[-stage.n_new :], *a.gates[-stage.n_new :])]
-
-
 def copied_correction(model: PreTrainedModel, attention: CorrectedAttention, init: str) -> nn.Module:
     """Return a copy of an attention module that gives zero whatever it sees."""
     original = original_view(attention)
@@ -126,6 +119,7 @@ def make_gate(kind: str, d: int) -> nn.Module:
     if isinstance(getattr(gate, "proj", None), nn.Linear):
         nn.init.zeros_(gate.proj.weight)  # type: ignore[union-attr, arg-type]
         nn.init.zeros_(gate.proj.bias)  # type: ignore[union-attr, arg-type]
+    without_linear(gate)
     return gate
 
 
