@@ -32,9 +32,9 @@ SOURCE = Path(boosted_attention.__file__).parent.parent
 FOUR = ("llama", "gpt2", "gpt_neox", "mistral")
 
 
-def saved(folder, family="llama", **options):
+def saved(folder, family="llama", vocab_size=64, **options):
     """A boosted model whose corrections do something, and the folder it was saved in."""
-    model = boost(tiny(family), **options)
+    model = boost(tiny(family, vocab_size=vocab_size), **options)
     disturb(model)
     model.save_pretrained(folder)
     torch.save(logits(model, tokens()), folder / "logits.pt")
@@ -69,6 +69,10 @@ for family in {families}:
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     assert torch.equal(model(torch.tensor({ids})).logits, torch.load(folder + "/logits.pt"))
 assert len([name for name in loaded("transformers.models.") if ".modeling_" in name]) < 20
+from transformers import pipeline
+for family in {families}:
+    write = pipeline("text-generation", {folder!r} + "/" + family)
+    assert type(write.model).__name__.startswith("Boosted") and write("ab", max_new_tokens=2)[0]["generated_text"]
 """
 HELPERS = """
 import sys
@@ -80,8 +84,10 @@ def loaded(start): return [name for name in sys.modules if name.startswith(start
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 def test_a_new_process_knows_boosted_models_in_either_order(order, tmp_path):
     """The hook imports nothing, makes no class before it is asked for, and leaves when its work is done."""
+    tokenizer = tokenizer_to_transformers(Tokenizer(byte_tokenizer(), "bytes"), 64)
     for family in FOUR:
-        saved(tmp_path / family, family)
+        saved(tmp_path / family, family, vocab_size=len(tokenizer))
+        tokenizer.save_pretrained(tmp_path / family)
     loading = LOADING.format(families=FOUR, folder=str(tmp_path), ids=tokens().tolist())
     done = new_process(f"{HELPERS}{order}{loading}")
     assert done.returncode == 0, done.stderr

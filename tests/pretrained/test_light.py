@@ -9,6 +9,8 @@ import pytest
 import torch
 import transformers
 from torch import nn
+from transformers.cache_utils import QuantizedLayer
+from transformers.models.llama.modeling_llama import LlamaAttention
 
 from boosted_attention import boost, capture, disable_rounds, unboost
 from boosted_attention.analysis.gates import GateStudy
@@ -106,6 +108,61 @@ def test_shared_keys_and_values_need_no_further_cache(family):
         held[name] = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     assert held["shared"] == held["base"]
     assert held["own"] == 2 * held["base"]
+
+
+class RoundedLayer(QuantizedLayer):
+    """Keys and values in steps of a size, two tokens at a time; exact for a step of zero."""
+
+    step = 0.0
+
+    def __init__(self):
+        super().__init__(residual_length=2)
+
+    def _quantize(self, tensor, axis):
+        return tensor if self.step == 0.0 else (tensor / self.step).round()
+
+    def _dequantize(self, held):
+        return held if self.step == 0.0 else held * self.step
+
+
+@torch.no_grad()
+def test_a_quantised_cache_serves_shared_corrections(monkeypatch):
+    """They read what round 0 reads: rounded keys and values where these are, and nothing else is kept."""
+    ids = tokens(2)
+
+    def decoded(model, cache):
+        steps = [model(ids[:, i : i + 1], past_key_values=cache).logits for i in range(ids.shape[1])]
+        return torch.cat(steps, dim=1)
+
+    def rounded(step):
+        monkeypatch.setattr(RoundedLayer, "step", step)
+        return transformers.Cache(layers=[RoundedLayer() for _ in range(3)])
+
+    base, model = tiny("llama"), boost(tiny("llama"), kv="shared", rank=2)
+    exact = decoded(base, rounded(0.0))
+    assert not torch.equal(decoded(base, rounded(0.5)), exact)
+    assert torch.equal(decoded(model, rounded(0.5)), decoded(base, rounded(0.5)))
+    disturb(model)
+    cache = rounded(0.0)
+    assert torch.equal(decoded(model, cache), decoded(model, transformers.DynamicCache(config=model.config)))
+    assert len(cache.layers) == 3
+
+
+def test_a_module_that_keeps_its_keys_and_values_from_the_cache_is_refused():
+    class Secretive(LlamaAttention):
+        def forward(self, *args, past_key_values=None, **kwargs):
+            return super().forward(*args, **kwargs)
+
+    model = tiny("llama")
+    for layer in model.model.layers:
+        layer.self_attn.__class__ = Secretive
+    before = {name: p.clone() for name, p in model.state_dict().items()}
+    with pytest.raises(ValueError, match=r"kv='shared': .*Secretive does not hand its keys and values to the cache"):
+        boost(model, kv="shared", rank=2)
+    assert type(model) is transformers.LlamaForCausalLM
+    assert all(type(layer.self_attn) is Secretive for layer in model.model.layers)
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
 
 
 def test_corrections_of_both_kinds_share_a_layer_and_its_cache():
