@@ -53,7 +53,10 @@ def dense_4bit(module: nn.Module, p: Any) -> Tensor:
     A processor with instructions for bfloat16 lays weights out for its own use when they are first multiplied by, and
     rounds their scales. Rounded always, they have the same values before and after.
     """
-    from bitsandbytes.functional import dequantize_4bit, dequantize_blockwise
+    from bitsandbytes.functional import (  # pyright: ignore[reportMissingImports]  # an extra
+        dequantize_4bit,
+        dequantize_blockwise,
+    )
 
     module.state_dict()  # puts the weight back in its order
     state = copy.copy(p.quant_state)
