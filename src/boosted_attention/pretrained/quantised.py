@@ -53,17 +53,15 @@ def dense_4bit(module: nn.Module, p: Any) -> Tensor:
     A processor with instructions for bfloat16 lays weights out for its own use when they are first multiplied by, and
     rounds their scales. Rounded always, they have the same values before and after.
     """
-    from bitsandbytes.functional import (  # pyright: ignore[reportMissingImports]  # an extra
-        dequantize_4bit,
-        dequantize_blockwise,
-    )
+    from bitsandbytes import functional  # pyright: ignore[reportMissingImports]  # an extra
 
     module.state_dict()  # puts the weight back in its order
     state = copy.copy(p.quant_state)
     if state.nested:  # whose scales are quantised too
-        state.absmax, state.nested = dequantize_blockwise(state.absmax, state.state2) + state.offset, False
+        state.absmax = functional.dequantize_blockwise(state.absmax, state.state2) + state.offset
+        state.nested = False
     state.absmax = state.absmax.bfloat16().float()
-    return dequantize_4bit(p.data, state)
+    return functional.dequantize_4bit(p.data, state)
 
 
 def count(p: nn.Parameter) -> int:
