@@ -369,7 +369,7 @@ PRESETS = {
                 into_final=2,
                 wide=Size(recipe="arena-128", seeds=5),
             ),
-            timed_steps=40,
+            timed_steps=200,
         ),
     ),
     "look": Preset(
