@@ -269,7 +269,7 @@ FORMS_OF_THE_TOURNAMENT = (
     "value-basis",
     "value-basis, one layer",
     "Parallax",
-    "low-rank correction",
+    "low-rank correction, headwise gate",
     "normalised residual",
     "shared K/V, headwise gate",
     "shared K/V, headwise gate, one layer",
