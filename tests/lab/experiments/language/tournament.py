@@ -51,7 +51,7 @@ SCREENED = {
     "Parallax": {0.5: None, 1.0: None, 2.0: None},
     "value residual": {0.5: 45.0, 1.0: 44.0, 2.0: 46.0},
 }
-AHEAD: dict[str, Tests] = {"value-basis": (49.0, 50.0), "local": (49.9, 51.9), "value residual": (60.0, 60.0)}
+AHEAD = {"value-basis": (49.0, 50.0), "local": (49.9, 51.9), "value residual": (60.0, 60.0)}
 BY_WIDTH = ((56.0, 58.0), (55.0, 57.0), (54.0, 56.0), (53.0, 55.0))  # of the standard model, the narrowest first
 
 
