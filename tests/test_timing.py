@@ -2,7 +2,7 @@
 
 import pytest
 
-from boosted_attention.timing import interleaved, median_ratios, ratios_to_first
+from boosted_attention.timing import interleaved, median_ratios, quartile_ratios, ratios_to_first
 
 
 def test_everyone_has_a_turn_in_every_repeat():
@@ -41,3 +41,9 @@ def test_what_slows_a_turn_cancels():
     seconds = {"first": [1.0, 10.0, 2.0], "second": [2.0, 20.0, 5.0]}
     assert ratios_to_first(seconds) == {"first": [1.0, 1.0, 1.0], "second": [2.0, 2.0, 2.5]}
     assert median_ratios(seconds) == pytest.approx({"first": 1.0, "second": 2.0})
+
+
+def test_half_of_the_turns_lie_between_the_quartiles():
+    seconds = {"first": [1.0] * 5, "second": [5.0, 1.0, 4.0, 2.0, 3.0]}
+    assert quartile_ratios(seconds) == {"first": (1.0, 1.0), "second": (2.0, 4.0)}
+    assert quartile_ratios({"first": [2.0], "second": [3.0]}) == {"first": (1.0, 1.0), "second": (1.5, 1.5)}

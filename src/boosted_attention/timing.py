@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from boosted_attention.progress import Progress
 
 
@@ -88,3 +90,9 @@ def ratios_to_first(seconds: Mapping[str, Sequence[float]]) -> dict[str, list[fl
 def median_ratios(seconds: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Median of ``ratios_to_first``."""
     return {name: statistics.median(ratios) for name, ratios in ratios_to_first(seconds).items()}
+
+
+def quartile_ratios(seconds: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
+    """First and third quartile of ``ratios_to_first``, between which half of the turns lie."""
+    found = {name: np.quantile(ratios, (0.25, 0.75)) for name, ratios in ratios_to_first(seconds).items()}
+    return {name: (float(low), float(high)) for name, (low, high) in found.items()}

@@ -9,6 +9,7 @@ import pytest
 from boosted_attention.cli.complaint import one_line
 from boosted_attention.cli.main import COMMANDS, main, reworded
 from boosted_attention.cli.wording import Wording, plain
+from boosted_attention.lab.presets import PRESETS
 from boosted_attention.train.settings import write_settings
 from tests.cli.test_train import refused
 
@@ -116,6 +117,13 @@ def test_help_of_every_command(capsys):
             main([command, "--help"])
         assert stop.value.code == 0
         assert "Example:" in capsys.readouterr().out
+
+
+def test_the_help_of_reproduce_lists_every_preset(capsys):
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert [name for name in PRESETS if f"{name} (" not in shown] == []
 
 
 def test_a_finetuned_run_needs_its_package_in_python(tmp_path):

@@ -58,6 +58,14 @@ def test_the_plan_of_the_papers_preset_says_that_its_seeds_are_ours(monkeypatch)
     assert estimate(["lm-main"], PRESET, None).caption is None
 
 
+def test_the_plan_of_a_tournament_says_that_the_costliest_forms_are_assumed_to_go_on(monkeypatch):
+    monkeypatch.setattr(module, "seconds_per_row", lambda model, training: SECONDS)
+    preset = PRESETS["forms"]
+    said = "assumed of lm-forms: the costliest forms go on, as many as may, and time goes with FLOPs"
+    assert estimate(preset.experiments, preset, None).caption == said
+    assert estimate(["lm-main"], preset, None).caption is None
+
+
 CORE_FLOPS = {"standard": 5.0e10, "boosted": 4.4e10}  # per second: steps of 0.20 and 0.30 s at width 64, docs/log.md
 BUDGET = 22 * 3600  # of a core
 

@@ -12,15 +12,17 @@ from rich.console import Console
 from boosted_attention.lab.experiments.language._arms import STANDARD
 from boosted_attention.lab.experiments.language.main import ON_VALIDATION, PERPLEXITY
 from boosted_attention.lab.judging import ledger
+from boosted_attention.lab.judging.facts import A_FORM_PAYS
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import render
 from boosted_attention.lab.judging.verdicts import CANNOT_TELL, too_few
-from boosted_attention.lab.reproduce import all_trials, reread, stored_preset
+from boosted_attention.lab.reproduce import all_trials, reread, stored_preset, write
 from boosted_attention.lab.shipped import shipped
-from boosted_attention.lab.trials.store import load_record
+from boosted_attention.lab.trials.store import FOLDER, load_record, write_record
 from boosted_attention.lab.trials.trial import WORKS
 from boosted_attention.records import to_json
 from boosted_attention.storage.sealing import write_sealed
+from tests.lab.experiments.language.tournament import PRESET, finished
 
 ROOT = Path(__file__).parents[2]
 PLACES = sorted(path.parent for path in (ROOT / "results").glob("*/claims.json"))
@@ -130,3 +132,18 @@ def test_shipped_results_are_shown_folder_by_folder(language_smoke, tmp_path):
     assert "| boosted | " in block
     with pytest.raises(ValueError, match="holds no results"):
         shipped(tmp_path)
+
+
+def test_a_folder_of_the_tournament_shows_its_table(tmp_path):
+    now, known = finished()
+    out = tmp_path / "forms"
+    for trial in all_trials(["lm-forms"], now):
+        (out / FOLDER / trial.key).mkdir(parents=True)
+        write_record(out / FOLDER / trial.key, trial, known[trial.key], 1.0)
+    found = reread(PRESET, out)
+    write(found, found.preset, out)
+    block = shipped(tmp_path)
+    assert f"**{found.tables['lm-forms'].title}** (preset `forms`):" in block
+    assert all(f"| {name} | " in block for name in found.tables["lm-forms"].rows)
+    assert all(note in block for note in found.tables["lm-forms"].notes)
+    assert f"| {A_FORM_PAYS.sentence} | wikitext-2" in block

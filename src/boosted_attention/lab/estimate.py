@@ -11,6 +11,7 @@ from rich.box import SIMPLE
 from rich.table import Table as RichTable
 
 from boosted_attention.data.tokens import DataConfig
+from boosted_attention.lab.experiments.language import forms
 from boosted_attention.lab.experiments.language._decisions import assumed
 from boosted_attention.lab.presets import PAPERS_SEEDS, Preset
 from boosted_attention.lab.reproduce import all_trials
@@ -66,7 +67,7 @@ def estimate(names: Sequence[str], preset: Preset, tflops: float | None) -> Rich
         box=SIMPLE,
         padding=(0, 1, 0, 0),
         title=f"preset {preset.name} on {', '.join(preset.text.corpora)}: {len(trials)} trainings",
-        caption=ASSUMED if preset.text.tuned else more_seeds(preset),
+        caption="; ".join(remarks(names, preset)) or None,
     )
     headings = ["model", "trainings", "parameters", "steps", "tokens", "FLOPs", "one core here"]
     for heading in headings + ([f"{tflops:g} TFLOP/s"] if tflops else []):
@@ -100,10 +101,18 @@ def estimate(names: Sequence[str], preset: Preset, tflops: float | None) -> Rich
 ASSUMED = "assumed: no grid of rates grows, the pilot asks for the most seeds, and time goes with FLOPs"
 
 
-def more_seeds(preset: Preset) -> str | None:
-    """Say that the seeds are ours where all else is the paper's; two would decide nothing."""
+ASSUMED_OF_FORMS = "assumed of lm-forms: the costliest forms go on, as many as may, and time goes with FLOPs"
+
+
+def remarks(names: Sequence[str], preset: Preset) -> list[str]:
+    """What is assumed; and that the seeds are ours where all else is the paper's, since two would decide nothing."""
     here, papers = len(preset.text.seeds), len(PAPERS_SEEDS)
-    return f"{here} seeds are ours, the paper had {papers}" if preset.text.is_the_papers and here != papers else None
+    more_seeds = preset.text.is_the_papers and here != papers
+    return [
+        *([ASSUMED] if preset.text.tuned else []),
+        *([ASSUMED_OF_FORMS] if forms.EXPERIMENT.name in names else []),
+        *([f"{here} seeds are ours, the paper had {papers}"] if more_seeds else []),
+    ]
 
 
 def by_experiment(names: Sequence[str], preset: Preset) -> dict[str, list[Trial]]:

@@ -269,7 +269,7 @@ FORMS_OF_THE_TOURNAMENT = (
     "value-basis",
     "value-basis, one layer",
     "Parallax",
-    "low-rank correction",
+    "low-rank correction, headwise gate",
     "normalised residual",
     "shared K/V, headwise gate",
     "shared K/V, headwise gate, one layer",
@@ -369,7 +369,7 @@ PRESETS = {
                 into_final=2,
                 wide=Size(recipe="arena-128", seeds=5),
             ),
-            timed_steps=40,
+            timed_steps=200,
         ),
     ),
     "look": Preset(

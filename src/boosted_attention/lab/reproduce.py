@@ -210,8 +210,10 @@ def require_enough(base: RunConfig, corpus: str, tokens: TokenData) -> None:
 
 
 def lasting(result: Any) -> Any:
-    """A result without what was measured on the machine."""
-    return {k: lasting(v) for k, v in result.items() if k != "measured"} if isinstance(result, dict) else result
+    """A result without what was measured on the machine, whose keys begin with that word."""
+    if not isinstance(result, dict):
+        return result
+    return {key: lasting(value) for key, value in result.items() if not key.startswith("measured")}
 
 
 def write(found: Reproduction, preset: Preset, out: Path) -> None:

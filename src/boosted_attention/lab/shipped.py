@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from boosted_attention.lab.experiments import finetune
-from boosted_attention.lab.experiments.language import controls, main, normalization
+from boosted_attention.lab.experiments.language import controls, forms, main, normalization
 from boosted_attention.lab.experiments.language._arms import BOOSTED, STANDARD
 from boosted_attention.lab.experiments.language._shared import Relative, located, row_label
 from boosted_attention.lab.judging.ledger import counts, facts_markdown
@@ -28,6 +28,8 @@ SOURCES: dict[str, dict[str, Relative]] = {
     controls.EXPERIMENT.name: controls.OVER,
     main.EXPERIMENT.name: {r.b: r for r in (main.OVER_STANDARD, main.OVER_TWICING, main.OVER_FAIR)},
 }
+
+AS_RENDERED = (finetune.EXPERIMENT.name, forms.EXPERIMENT.name)  # shown with all columns and notes
 
 
 def folders(results: Path) -> dict[str, Path]:
@@ -51,8 +53,7 @@ def section(name: str, folder: Path) -> str:
     source = next((experiment for experiment in SOURCES if experiment in found.tables), None)
     if source is not None:
         lines.append(language_models(preset, found, source))
-    if finetune.EXPERIMENT.name in found.tables:
-        lines.append(finetuned(preset, found.tables[finetune.EXPERIMENT.name]))
+    lines += [rendered(preset, found.tables[own]) for own in AS_RENDERED if own in found.tables]
     return "\n".join(lines)
 
 
@@ -79,7 +80,7 @@ def language_models(preset: Preset, found: Reproduction, source: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def finetuned(preset: Preset, table: Table) -> str:
+def rendered(preset: Preset, table: Table) -> str:
     """The table as the lab renders it, under a heading like the others'."""
     body = render(table).split("\n", 2)[2]
     return f"**{table.title}** (preset `{preset.name}`):\n\n{body}"

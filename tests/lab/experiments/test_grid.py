@@ -2,7 +2,7 @@
 
 import pytest
 
-from boosted_attention.lab.experiments._grid import LARGEST_GRID, best_factor, extension, grown, is_inside
+from boosted_attention.lab.experiments._grid import LARGEST_GRID, best_factor, described, extension, grown, is_inside
 
 SMALLER = [2.0**i for i in range(2, 2 - LARGEST_GRID, -1)]
 
@@ -23,6 +23,13 @@ SMALLER = [2.0**i for i in range(2, 2 - LARGEST_GRID, -1)]
 def test_the_best_factor(points, best, inside):
     assert best_factor(points) == best
     assert is_inside(points) == inside
+
+
+def test_a_grid_is_described_with_every_rate_and_the_one_taken():
+    rule = "(of two within 0.5 % the smaller)"
+    assert described({2.0: None, 0.5: 36.1, 1.0: 36.0}) == f"x 0.5 36.100, x 1 36.000, x 2 diverged; taken x 0.5 {rule}"
+    found = described({1.0: 9.0, 3.0: 8.0}, lambda factor: f"{factor * 2:g}")
+    assert found == f"2 9.000, 6 8.000; taken 6, at the edge of the grid {rule}"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,10 @@ def test_the_level_itself_decides_nothing():
         ([REPRODUCED, NOT_RUN], CANNOT_TELL, REPRODUCED),
         ([OPEN], OPEN, CANNOT_TELL),
         ([FAILED, FAILED], FAILED, FAILED),
-        ([FAILED, NOT_RUN], FAILED, CANNOT_TELL),
+        ([FAILED, NOT_RUN], FAILED, FAILED),
+        ([CONTRADICTED, NOT_RUN], CONTRADICTED, CONTRADICTED),
+        ([CANNOT_TELL, NOT_RUN], CANNOT_TELL, CANNOT_TELL),
+        ([NOT_RUN, NOT_RUN], CANNOT_TELL, NOT_RUN),
     ],
 )
 def test_a_fact_follows_from_its_parts(parts, all_needed, one_needed):

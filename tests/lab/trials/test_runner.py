@@ -51,11 +51,11 @@ def test_a_trial_that_failed_is_not_asked_for_again_in_the_same_call(tmp_path):
 
 
 def test_the_important_begin_first_and_of_them_the_longest(tmp_path):
-    values = {1: (1, 9.0), 2: (0, 1.0), 3: (0, 5.0), 4: (1, 2.0)}  # rank and seconds
+    values = {1: (1, 0, 9.0), 2: (0, 0, 1.0), 3: (0, 0, 5.0), 4: (1, 0, 2.0), 5: (0, 1, 99.0)}  # rank, turn, seconds
     log = tmp_path / "log"
-    trials = [replace(count_trial(value, log), rank=r, seconds=s) for value, (r, s) in values.items()]
+    trials = [replace(count_trial(value, log), rank=r, turn=t, seconds=s) for value, (r, t, s) in values.items()]
     execute(trials, tmp_path, workers=1)
-    assert log.read_text().split() == ["3", "2", "1", "4"]
+    assert log.read_text().split() == ["3", "2", "5", "1", "4"]
 
 
 def test_a_record_says_where_it_comes_from(tmp_path):

@@ -27,6 +27,20 @@ def best_factor(points: Points) -> float | None:
     return min(close, default=None)
 
 
+def described(points: Points, shown: Callable[[float], str] = "x {:g}".format) -> str:
+    """What a grid found at every rate, which one is taken, and by which rule.
+
+    Args:
+        points: the grid.
+        shown: a factor in words.
+    """
+    tried = ", ".join(f"{shown(f)} {'diverged' if v is None else f'{v:.3f}'}" for f, v in sorted(points.items()))
+    best = best_factor(points)
+    edge = "" if is_inside(points) else ", at the edge of the grid"
+    taken = shown(min(points) if best is None else best)
+    return f"{tried}; taken {taken}{edge} (of two within {100 * CLOSE:g} % the smaller)"
+
+
 def extension(points: Points, step: float) -> float | None:
     """The factor that a grid lacks: beyond the edge at which the lowest perplexity lies; None if it needs no more.
 

@@ -37,7 +37,7 @@ from boosted_attention.lab.experiments._finetunings import (
     untouched,
     watched,
 )
-from boosted_attention.lab.experiments._grid import CLOSE, best_factor, is_inside
+from boosted_attention.lab.experiments._grid import described
 from boosted_attention.lab.experiments.language._shared import short
 from boosted_attention.lab.judging.claim import Role, claim
 from boosted_attention.lab.judging.facts import FINETUNING
@@ -226,12 +226,8 @@ def notes(preset: Preset, results: Results, found: Found) -> list[str]:
 def describe_sweep(preset: Preset, results: Results, name: str) -> str:
     """The rates tried for an arm."""
     points, lr = points_at(preset, results, name, grid(preset, name)), arms(preset)[name]["lr"]
-    tried = ", ".join(f"{f * lr:.2g} {'diverged' if v is None else f'{v:.3f}'}" for f, v in sorted(points.items()))
-    edge = "" if is_inside(points) else ", at the edge of the grid"
-    return (
-        f"{name}: validation perplexity by learning rate, seed {preset.text.sweep_seed}: {tried}; taken "
-        f"{(best_factor(points) or min(points)) * lr:.2g}{edge} (of two within {100 * CLOSE:g} % the smaller)."
-    )
+    found = described(points, lambda factor: f"{factor * lr:.2g}")
+    return f"{name}: validation perplexity by learning rate, seed {preset.text.sweep_seed}: {found}."
 
 
 def over_windows(found: TextLoss) -> Cell:

@@ -18,7 +18,7 @@ class Fact:
         sentence: what is said, in our own words.
         section: where the paper says it.
         theory: what its checks of theory are about, which say nothing about perplexity.
-        needs_all: whether every part must hold; one is enough otherwise.
+        needs_all: whether every part must hold; otherwise one is enough, and parts that were not run say nothing.
         is_ours: whether the question is ours, and not a statement of the paper.
     """
 
@@ -128,7 +128,8 @@ EQUALS_WIDTH = Fact(
 A_FORM_PAYS = Fact(
     id="a-form-pays",
     title="a further round pays",
-    sentence="Some form of a further round has a lower perplexity than the standard model that trains as long.",
+    sentence="Of the forms of a further round that got as far as the last stage, some has a lower perplexity than the "
+    "standard model that trains as long.",
     section="8",
     needs_all=False,
     is_ours=True,

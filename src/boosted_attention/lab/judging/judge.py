@@ -2,7 +2,8 @@
 
 A family is the parts of one fact at one place; the controls of a place are a family of their own. A part supports its
 fact if it is significant alone, since the fact needs all of them; it contradicts it if it is significant the other way
-after Holm's correction. A fact that needs one part, and every control, must be significant after the correction.
+after Holm's correction. A fact that needs one part is decided by those that were run; such a part, and every control,
+must be significant after the correction.
 """
 
 from __future__ import annotations
@@ -210,12 +211,15 @@ def still_to_run(place: Place | None, waiting: Sequence[Judged]) -> list[Judged]
 
 
 def fact_verdict(verdicts: Sequence[str], needs_all: bool) -> str:
-    """The verdict on a fact at one place, from those on its parts."""
+    """The verdict on a fact at one place, from those on its parts; where one is enough, from those that were run."""
     if needs_all:
         for decisive in (CONTRADICTED, FAILED):
             if decisive in verdicts:
                 return decisive
         return next((v for v in (REPRODUCED, OPEN) if set(verdicts) == {v}), CANNOT_TELL)
-    if REPRODUCED in verdicts:
+    ran = set(verdicts) - {NOT_RUN}
+    if not ran:
+        return NOT_RUN
+    if REPRODUCED in ran:
         return REPRODUCED
-    return next((v for v in (CONTRADICTED, FAILED) if set(verdicts) == {v}), CANNOT_TELL)
+    return next((v for v in (CONTRADICTED, FAILED) if ran == {v}), CANNOT_TELL)

@@ -89,9 +89,9 @@ def without_result(trials: Sequence[Trial], directory: Path, outcome: Outcome) -
     return sorted(waiting, key=order)
 
 
-def order(trial: Trial) -> tuple[int, float]:
+def order(trial: Trial) -> tuple[int, int, float]:
     """Put the important first, and the longest of them, so that no core idles at the end."""
-    return trial.rank, -trial.seconds
+    return trial.rank, trial.turn, -trial.seconds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,7 +96,8 @@ class Trial:
         label: its name for people.
         group: name shared by trials that differ in seed or text only.
         seconds: expected duration, for the order of trials and the time left.
-        rank: importance: those of a lower rank begin first, and within a rank the longest.
+        rank: importance of its experiment: those of a lower rank begin first.
+        turn: importance inside an experiment: of one rank those of a lower turn begin first, and of these the longest.
     """
 
     work: str
@@ -106,6 +107,7 @@ class Trial:
     group: str = ""
     seconds: float = 1.0
     rank: int = 0
+    turn: int = 0
 
     def __post_init__(self) -> None:
         require_choice("work", self.work, WORKS)

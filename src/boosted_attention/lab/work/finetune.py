@@ -291,7 +291,7 @@ def time_steps(
     vocab_size = Tokenizer.load(Path(base) / "tokenizer.json").vocab_size
     models = {name: arm_model(base, arm, max_len, vocab_size) for name, arm in arms}
     seconds = step_seconds(models, TrainingConfig(batch_size=batch_size), repeats, context.progress)
-    return to_json(StepRatios(measured=median_ratios(seconds)))
+    return to_json(StepRatios.of(seconds))
 
 
 @work("finetune.decode")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +14,22 @@ from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.model.protocols import ModelConfig
 from boosted_attention.progress import Progress
 from boosted_attention.records import to_json
-from boosted_attention.timing import interleaved, median_ratios
+from boosted_attention.timing import interleaved, median_ratios, quartile_ratios
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.optim import TrainingOptimizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRatios:
-    """Median time of a training step of each model, as a multiple of the first one's."""
+    """Median time of a training step of each model, as a multiple of the first one's, with its quartiles."""
 
     measured: dict[str, float]
+    measured_quartiles: dict[str, tuple[float, float]] | None = None  # None in results from before they were kept
+
+    @classmethod
+    def of(cls, seconds: Mapping[str, Sequence[float]]) -> StepRatios:
+        """The ratios of interleaved steps, given their seconds by model."""
+        return cls(measured=median_ratios(seconds), measured_quartiles=quartile_ratios(seconds))
 
 
 @work("language.time", schema=2)  # 2: with the optimizer of the training
@@ -33,7 +39,7 @@ def time_models(
     """Time a training step of every model, as a multiple of the first one's."""
     built = {label: LanguageModelConfig.from_dict(model) for label, model in models}
     seconds = step_seconds(built, TrainingConfig(**training), repeats, context.progress)
-    return to_json(StepRatios(measured=median_ratios(seconds)))
+    return to_json(StepRatios.of(seconds))
 
 
 def step_seconds(

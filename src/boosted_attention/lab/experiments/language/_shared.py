@@ -80,6 +80,15 @@ def read(preset: Preset, results: Results, corpus: str, arms: Mapping[str, Arm])
     return found
 
 
+def is_there(results: Results, trial: Trial) -> bool:
+    """Whether a trial has a result."""
+    try:
+        results(trial)
+    except KeyError:
+        return False
+    return True
+
+
 def by_seed(results: Results, name: str, trials: Mapping[int, Trial]) -> Found:
     """Results of one arm; KeyError if one is not there."""
     read = {seed: outcome_of(results(trial)) for seed, trial in trials.items()}
@@ -274,11 +283,11 @@ def add_arms(
     note_diverged(table, preset, corpus, found)
 
 
-def note_diverged(table: Table, preset: Preset, corpus: str, found: Found) -> None:
-    """Name the trainings that diverged."""
+def note_diverged(table: Table, preset: Preset, corpus: str, found: Found, so: str = "has no row") -> None:
+    """Name the trainings that diverged, and what that means for their arm."""
     for name, by_seed in found.diverged.items():
         told = "; ".join(f"seed {seed}: {one.diverged}" for seed, one in by_seed.items())
-        table.notes.append(f"{short(preset, corpus)}, {name} diverged and has no row: {told}.")
+        table.notes.append(f"{short(preset, corpus)}, {name} diverged and {so}: {told}.")
 
 
 def count(value: float) -> Cell:

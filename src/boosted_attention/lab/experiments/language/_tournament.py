@@ -1,20 +1,20 @@
 """The stages of the tournament of forms: who enters, what is trained, and what each stage decides.
 
 Stage 1 trains every form at a few rates with one seed, each for as long as a shortened training of the standard model
-takes; the best by validation loss go on at their best rate. Stage 2 trains these at full length with fresh seeds, each
-beside the standard model that trains as long. Stage 3 confirms the best with fresh seeds again: at most two, and the
-second only if it was ahead of standard.
+takes; those with the lowest validation loss go on at their best rate. Stage 2 trains these at full length with fresh
+seeds, each beside the standard model that trains as long. Stage 3 confirms the best with fresh seeds again: at most
+two, and the second only if it was ahead of standard.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from boosted_attention.lab.experiment import Results
-from boosted_attention.lab.experiments._grid import best_factor
+from boosted_attention.lab.experiments._grid import Points, best_factor
 from boosted_attention.lab.experiments.language._arms import PLAIN, STANDARD, Arm, arm_model, matched_to
 from boosted_attention.lab.experiments.language._shared import by_seed, validation_loss
 from boosted_attention.lab.experiments.language._trials import preset_steps, sweep_trial, timing_trial, training_trial
@@ -25,7 +25,8 @@ from boosted_attention.lab.work.timing import StepRatios
 from boosted_attention.records import from_json
 
 ONE_LAYER = {"boosted_layers": (1,)}  # the layer whose correction was worth most in trained models
-SHARED_HEADWISE: Arm = {"attention": "boosted-shared", "attention_options": {"gate": "headwise"}}
+HEADWISE: Arm = {"attention_options": {"gate": "headwise"}}  # of cheap rounds, which the paper's gate would double
+SHARED_HEADWISE: Arm = {"attention": "boosted-shared", **HEADWISE}
 FORMS: dict[str, Arm] = {
     "local": {"attention": "local"},
     "exclusive": {"attention": "exclusive"},
@@ -34,7 +35,7 @@ FORMS: dict[str, Arm] = {
     "value-basis": {"attention": "value-basis"},
     "value-basis, one layer": {"attention": "value-basis", **ONE_LAYER},
     "Parallax": {"attention": "parallax"},
-    "low-rank correction": {"attention": "boosted-low-rank"},
+    "low-rank correction, headwise gate": {"attention": "boosted-low-rank", **HEADWISE},
     "normalised residual": {"attention": "boosted-normalised"},
     "shared K/V, headwise gate": SHARED_HEADWISE,
     "shared K/V, headwise gate, one layer": {**SHARED_HEADWISE, **ONE_LAYER},
@@ -170,26 +171,30 @@ def wide_pair(preset: Preset, name: str) -> list[dict[int, Trial]]:
 
 
 def trials(preset: Preset) -> list[Trial]:
-    """Everything that is known to be done; each stage follows from the one before."""
+    """Everything that is known to be done; each stage follows from the one before.
+
+    In turn: what decides, then rivals of equal cost and the gated one, then the standard model by width, then the
+    further size.
+    """
     stage, known = plan(preset), preset.text.decided.forms
-    found = [timings(preset)]
-    if known.times:
-        names = with_standard(stage.forms)
-        found += [screening(preset, name, factor, known.times) for name in names for factor in stage.rates]
     second, final = known.second or (), known.final or ()
-    of_stages = [
-        *(pair(preset, name, "stage 2") for name in second),
-        *([list(width_trials(preset).values())] if second else []),
-        *(pair(preset, name, "stage 3") for name in final),
-        *(list(beside(preset, name).values()) for name in final),
-        *(wide_pair(preset, name) for name in final),
+    names = with_standard(stage.forms) if known.times else ()
+    screened = [screening(preset, name, factor, known.times) for name in names for factor in stage.rates]
+    pairs = [own for name in second for own in pair(preset, name, "stage 2")]
+    pairs += [own for name in final for own in pair(preset, name, "stage 3")]
+    timed = wide_timings(preset)
+    in_turn = [
+        [timings(preset), *screened, *of_groups(pairs)],
+        of_groups(own for name in final for own in beside(preset, name).values()),
+        of_groups(width_trials(preset).values() if second else ()),
+        [*([] if timed is None else [timed]), *of_groups(own for name in final for own in wide_pair(preset, name))],
     ]
-    wide = wide_timings(preset)
-    return [
-        *found,
-        *([] if wide is None else [wide]),
-        *(t for groups in of_stages for by_seed in groups for t in by_seed.values()),
-    ]
+    return [replace(trial, turn=turn) for turn, own in enumerate(in_turn) for trial in own]
+
+
+def of_groups(groups: Iterable[Mapping[int, Trial]]) -> list[Trial]:
+    """The trials of groups that each have one per seed."""
+    return [trial for by_seed in groups for trial in by_seed.values()]
 
 
 def needed(preset: Preset) -> list[Trial]:
@@ -233,12 +238,15 @@ def points(preset: Preset, results: Results, name: str, times: Mapping[str, floa
     return {factor: None if p.best is None else p.best.validation_perplexity for factor, p in found.items()}
 
 
-def after_first(
-    stage: Tournament, known: DecidedForms, screened: Mapping[str, Mapping[float, float | None]]
-) -> DecidedForms:
-    """Choose rates, and the forms of stage 2: those with the lowest validation perplexity, each at its best rate."""
+def lowest(points: Points) -> float | None:
+    """The lowest perplexity of a grid, which need not be that of the rate taken; None where every training diverged."""
+    return min((value for value in points.values() if value is not None), default=None)
+
+
+def after_first(stage: Tournament, known: DecidedForms, screened: Mapping[str, Points]) -> DecidedForms:
+    """Choose rates, and the forms of stage 2: those with the lowest validation perplexity, whichever rate has it."""
     rates = {name: best_factor(found) or min(found) for name, found in screened.items()}
-    best = {name: found[rates[name]] for name, found in screened.items() if name != STANDARD}
+    best = {name: lowest(found) for name, found in screened.items() if name != STANDARD}
     ranked = sorted((value, name) for name, value in best.items() if value is not None)
     second = tuple(name for _, name in ranked[: stage.into_second])
     return replace(known, rates=rates, second=second)

@@ -17,6 +17,7 @@ from boosted_attention.model.config import LanguageModelConfig
 from boosted_attention.train.config import TrainingConfig
 
 CORE_FLOPS = 3e10  # per second and core, for a rough time; measured on small models
+STEP_SECONDS = 0.2  # of a step that is timed, roughly
 # Options that always stand in a trial's configuration; the others only where they differ from the defaults below, so
 # that a new option does not make old results nameless.
 STATED = {
@@ -206,7 +207,7 @@ def timing_trial(preset: Preset, arms: Mapping[str, Arm], name: str) -> Trial:
             "repeats": preset.text.timed_steps,
         },
         label=f"step times, {name}",
-        seconds=3.0 * len(arms),
+        seconds=STEP_SECONDS * preset.text.timed_steps * len(arms),
     )
 
 

@@ -22,6 +22,7 @@ from boosted_attention.lab.experiments.language._shared import (
     by_seed,
     compare_arms,
     described,
+    is_there,
     on_first_text,
     read,
     relative,
@@ -99,17 +100,9 @@ def in_time(preset: Preset, results: Results, corpus: str) -> Found:
     found = Found()
     for name in LONGER:
         trials = longer(preset, corpus, name)
-        if all(known(results, trial) for trial in trials.values()):
+        if all(is_there(results, trial) for trial in trials.values()):
             found.add(by_seed(results, LONGER[name], trials))
     return found
-
-
-def known(results: Results, trial: Trial) -> bool:
-    try:
-        results(trial)
-    except KeyError:
-        return False
-    return True
 
 
 EXPERIMENT = Experiment(

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 
 from boosted_attention.chart import Figure, Panel, Series, measured
 from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiments._grid import described
 from boosted_attention.lab.experiments.language._arms import STANDARD, arm_model
 from boosted_attention.lab.experiments.language._shared import (
     Found,
@@ -19,10 +21,13 @@ from boosted_attention.lab.experiments.language._shared import (
     by_seed,
     compare,
     describe_places,
+    is_there,
     located,
+    note_diverged,
     perplexity,
+    places,
     require_alike,
-    text_table,
+    short,
 )
 from boosted_attention.lab.experiments.language._tournament import (
     EQUAL_FLOPS,
@@ -30,13 +35,17 @@ from boosted_attention.lab.experiments.language._tournament import (
     FORMS,
     GATED_STANDARD,
     beside,
+    lowest,
     needed,
     pair,
     plan,
     points,
     text_of,
+    timings,
     trials,
     wide_pair,
+    wide_timings,
+    wider,
     width_trials,
     with_standard,
 )
@@ -49,6 +58,8 @@ from boosted_attention.lab.judging.table import BySeed, Cell, Table, cell, exact
 from boosted_attention.lab.judging.verdicts import below
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
+from boosted_attention.lab.work.timing import StepRatios
+from boosted_attention.records import from_json
 from boosted_attention.statistics import Estimate
 
 TITLE = "Which form pays? Further rounds against the standard model of equal time"
@@ -103,32 +114,79 @@ def compared(
 
 def collect(preset: Preset, results: Results) -> Table:
     stage = plan(preset)
-    table = text_table(TITLE, preset.with_corpora([text_of(preset)]), COLUMNS)
+    table = Table(TITLE, COLUMNS, precision=2, places=places(preset.with_corpora([text_of(preset)])))
     for name in with_standard(stage.forms):
         table.add_row(name, row(table, preset, results, name))
     for quantity in (*PRIMARY.values(), *SECOND.values(), *SECONDARY.values()):
         there = located(preset, text_of(preset), quantity)
         if not any(there in known for known in (table.quantities, table.missing, table.failed)):
             table.missing[there] = "the form did not get there"
-    first = f"{round(stage.first_share * preset_steps(preset)):,} steps of the standard model"
-    rates, second, final = (
-        ", ".join(f"{n:g}" for n in ns) for ns in (stage.rates, stage.second_seeds, stage.final_seeds)
-    )
-    table.notes.append(
-        f"Stage 1: seed {stage.first_seed}, rates x {rates}, each form for as long as {first} take. Stage 2: seeds "
-        f"{second}. Stage 3: seeds {final}. Differences are a hundred times those of log test perplexity, below zero "
-        "where the form is better; equal time means that the standard model trains more steps. The last four columns "
-        "are secondary."
-    )
+    table.notes += [*describe_stages(preset), *describe_times(preset, results)]
+    for name in with_standard(stage.forms):
+        found = described(points(preset, results, name, preset.text.decided.forms.times))
+        table.notes.append(f"Stage 1, {name}: validation perplexity by factor on the rates: {found}.")
+    note_lost(table, preset, results)
     return table
+
+
+def describe_stages(preset: Preset) -> list[str]:
+    """What the stages compare, with which seeds and at which rates."""
+    stage, wide = plan(preset), wider(preset)
+    first = f"{round(stage.first_share * preset_steps(preset)):,} steps of the standard model"
+    second, final = (", ".join(map(str, seeds)) for seeds in (stage.second_seeds, stage.final_seeds))
+    told = [
+        f"Preset {preset.name} on {short(preset, text_of(preset))}. Stage 1: seed {stage.first_seed}, each model for "
+        f"as long as {first} take; the lowest validation perplexity of its rates is shown, and decides which forms go "
+        f"on. Stage 2: seeds {second}. Stage 3: seeds {final}; it alone decides. Differences are a hundred times those "
+        "of log test perplexity, paired by seed, below zero where the form is better; equal time means that the "
+        "standard model trains as long as the form, more steps where the form is slower.",
+        "Equal FLOPs, equal parameters and gated standard are secondary: these rivals of stage 3 train as many steps "
+        "as the form, at the standard model's factor on the rates. So do the standard models by width, with the seeds "
+        "of stage 2.",
+    ]
+    if wide is not None and stage.wide is not None:
+        widths = [one.text.configuration().model.d_model for one in (wide, preset)]
+        seeds = ", ".join(map(str, stage.final_seeds[: stage.wide.seeds]))
+        told.append(
+            f"The further width, secondary too, is {widths[0]}: equal time again, seeds {seeds}, and the factors on "
+            f"the rates that stage 1 found at width {widths[1]}, since nothing is tuned there."
+        )
+    return told
+
+
+def describe_times(preset: Preset, results: Results) -> list[str]:
+    """The spread of step times, on which the lengths of equal time rest, as far as it was kept."""
+    told = []
+    for where, timed in (("", timings(preset)), (" at the further width", wide_timings(preset))):
+        if timed is None or not is_there(results, timed):
+            continue
+        found = from_json(StepRatios, results(timed))
+        if found.measured_quartiles is not None:
+            spread = [
+                f"{name} {found.measured[name]:.3f} [{low:.3f}, {high:.3f}]"
+                for name, (low, high) in found.measured_quartiles.items()
+            ]
+            repeats = timed.config["repeats"]
+            told.append(f"Step times{where}, median and quartiles of {repeats} interleaved steps: {'; '.join(spread)}.")
+    return told
+
+
+def note_lost(table: Table, preset: Preset, results: Results) -> None:
+    """Name the trainings at full length that diverged; those of stage 1 stand among its rates."""
+    groups: dict[str, dict[int, Trial]] = {}
+    for trial in trials(preset):
+        if trial.work == "language.train":
+            groups.setdefault(trial.group, {})[trial.config["training"]["seed"]] = trial
+    for name, own in groups.items():
+        with suppress(KeyError):  # not there yet
+            note_diverged(table, preset, text_of(preset), by_seed(results, name, own), "is compared with nothing")
 
 
 def row(table: Table, preset: Preset, results: Results, name: str) -> list[Cell | None]:
     """Costs, stages and secondary comparisons of one form; costs alone of the standard model."""
     known, stage = preset.text.decided.forms, plan(preset)
     models = [arm_model(preset, with_standard(stage.forms)[one]) for one in (name, STANDARD)]
-    own = points(preset, results, name, known.times)
-    value = own[known.rates[name]]
+    value = lowest(points(preset, results, name, known.times))
     cells: list[Cell | None] = [
         Cell(exactly(known.times[name])),
         Cell(exactly(models[0].flops() / models[1].flops())),
@@ -138,17 +196,26 @@ def row(table: Table, preset: Preset, results: Results, name: str) -> list[Cell 
     ]
     if name == STANDARD:
         return cells + [None] * (len(COLUMNS) - len(cells))
-    for names, label, quantities in ((known.second, "stage 2", SECOND), (known.final, "stage 3", PRIMARY)):
-        both = pair(preset, name, label) if name in (names or ()) else None
-        cells.append(None if both is None else compared(table, preset, results, quantities[name], *both))
+    second = pair(preset, name, "stage 2") if name in (known.second or ()) else None
+    cells.append(None if second is None else compared(table, preset, results, SECOND[name], *second))
     if name not in (known.final or ()):
-        return cells + [None] * len(BESIDE)
+        return cells + [None] * (1 + len(BESIDE))
+    cells.append(confirmed_form(table, preset, results, name))
     confirmed, _ = pair(preset, name, "stage 3")
     for rival, own in beside(preset, name).items():
         cells.append(compared(table, preset, results, SECONDARY[name, rival], confirmed, own))
     wide = wide_pair(preset, name)
     cells.append(compared(table, preset, results, SECONDARY[name, WIDE], *wide) if wide else None)
     return cells
+
+
+def confirmed_form(table: Table, preset: Preset, results: Results, name: str) -> Cell | None:
+    """Compare a form in stage 3, once all that are confirmed are there: the correction is for their number."""
+    pairs = [own for one in preset.text.decided.forms.final or () for own in pair(preset, one, "stage 3")]
+    if not all(is_there(results, trial) for own in pairs for trial in own.values()):
+        table.missing[located(preset, text_of(preset), PRIMARY[name])] = "stage 3 is not finished"
+        return None
+    return compared(table, preset, results, PRIMARY[name], *pair(preset, name, "stage 3"))
 
 
 def figure(preset: Preset, table: Table, results: Results) -> Figure:
@@ -198,7 +265,7 @@ def time_panels(preset: Preset, results: Results) -> list[Panel]:
         forms = [(name, estimates(results, name, pair(preset, name, "stage 2")[0])) for name in known.second]
     except KeyError:  # not there yet
         return []
-    curve = sorted((known.times[name], e) for name, found in line for e in found)
+    curve = sorted(((known.times[name], e) for name, found in line for e in found), key=lambda point: point[0])
     series = [measured(WIDTH_CURVE, [time for time, _ in curve], [e for _, e in curve])]
     series += [measured(name, [known.times[name]], [e], "points") for name, found in forms for e in found]
     return [Panel(x_label=STEP_TIME, y_label="test perplexity", series=series, title="stage 2, equal steps")]

@@ -9,7 +9,7 @@ import numpy as np
 
 from boosted_attention.chart import Figure, Panel, measured
 from boosted_attention.lab.experiment import Experiment, Results
-from boosted_attention.lab.experiments._grid import best_factor, is_inside
+from boosted_attention.lab.experiments._grid import described
 from boosted_attention.lab.experiments.language import sweep
 from boosted_attention.lab.experiments.language._arms import BOOSTED, PLAIN, arm_model, matched_arm
 from boosted_attention.lab.experiments.language._shared import (
@@ -154,12 +154,8 @@ def row_of(preset: Preset, corpus: str, width: int) -> str:
 def describe_sweep(preset: Preset, results: Results, name: str) -> str:
     """The rates tried for an arm at a further size."""
     points = sweep.points_of(preset, results, preset.text.corpora[0], name)
-    tried = ", ".join(f"x {f:g} {'diverged' if v is None else f'{v:.2f}'}" for f, v in sorted(points.items()))
-    return (
-        f"d={preset.text.configuration().model.d_model}, {name}: validation perplexity by factor on the rates: {tried}"
-        f"; best x {best_factor(points) or min(points):g}"
-        f"{'' if is_inside(points) else ', at the edge of the grid'}."
-    )
+    width = preset.text.configuration().model.d_model
+    return f"d={width}, {name}: validation perplexity by factor on the rates: {described(points)}."
 
 
 def figure(preset: Preset, table: Table, results: Results) -> Figure:
