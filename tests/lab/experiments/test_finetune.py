@@ -82,6 +82,7 @@ def made(first=LOSSES, second=ONE_MORE, preset=PRESET):
         decoding(preset).key: DecodeCosts(
             cache_bytes={AS_IT_WAS: 500, **{arm: 1000 * (order.index(arm) + 1) for arm in order}},
             measured={AS_IT_WAS: 1.0, **{arm: 2 + order.index(arm) / 10 for arm in order}},
+            measured_quartiles={LORA: (2.2, 2.45)},
         ),
     }
     for text, losses in ((FIRST, first), (SECOND, second)):
@@ -127,6 +128,11 @@ def test_the_table_compares_losses_of_the_new_texts():
             expected = [new, other, i + 1, 1 + i / 10, 2 + i / 10, i + 1, 3.0]
             assert row(table, f"{arm} | {text}") == expected
     assert "ranks: light corrections 4; LoRA 4;" in table.notes[0]
+    assert (
+        f"Decoded tokens, median and quartiles of {PRESET.finetune.timed_steps} turns: {LORA} 2.300 [2.200, 2.450]."
+        in (table.notes)
+    )
+    assert not any(note.startswith("Training steps, median") for note in table.notes)  # these were not kept
     left_out = [v.quantity.on(SECOND) for v in COMPARED if not {v.a, v.b} <= set(LIGHT)]
     assert set(table.missing) == set(left_out) != set()
 

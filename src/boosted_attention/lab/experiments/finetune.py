@@ -55,7 +55,7 @@ from boosted_attention.lab.work.finetune import (
     outcome_of,
 )
 from boosted_attention.lab.work.language import Diverged
-from boosted_attention.lab.work.timing import StepRatios
+from boosted_attention.lab.work.timing import StepRatios, with_quartiles
 from boosted_attention.records import from_json
 from boosted_attention.statistics import Estimate, estimate
 from boosted_attention.train.evaluation import perplexity_of
@@ -215,6 +215,12 @@ def notes(preset: Preset, results: Results, found: Found) -> list[str]:
         "that of full corrections, a decoded token of the model as it was. LoRA is not merged, which would make it as "
         "fast as the model as it was; corrections cannot be. Peak memory: of the training's process.",
     ]
+    timed = from_json(StepRatios, results(timing(preset)))
+    decoded = from_json(DecodeCosts, results(decoding(preset)))
+    for what, found in (("Training steps", timed), ("Decoded tokens", decoded)):
+        if found.measured_quartiles is not None:
+            spread = with_quartiles(found.measured, found.measured_quartiles)
+            told.append(f"{what}, median and quartiles of {size.timed_steps} turns: {spread}.")
     if len(seeds(preset)) == 1:
         told.append("One seed: how much of a difference is chance is not known.")
     if not sweeps(preset):

@@ -25,7 +25,7 @@ from boosted_attention.progress import Progress, part
 from boosted_attention.records import from_json, to_json
 from boosted_attention.storage.documents import read_json
 from boosted_attention.storage.writing import write_json
-from boosted_attention.timing import interleaved, median_ratios
+from boosted_attention.timing import interleaved, median_ratios, quartile_ratios
 from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.evaluation import evaluate
 from boosted_attention.train.folder import load_run
@@ -96,6 +96,7 @@ class DecodeCosts:
 
     cache_bytes: dict[str, int]
     measured: dict[str, float]
+    measured_quartiles: dict[str, tuple[float, float]] | None = None  # None in results from before they were kept
 
 
 def outcome_of(result: dict[str, Any]) -> FinetuneResult | Diverged:
@@ -313,8 +314,10 @@ def time_decoding(
     models = {name: arm_model(folder, arm, PROMPT, 0).build().model.eval() for name, arm in named}
     decoders = {name: Decoder(model, prompt) for name, model in models.items()}
     turns = {name: partial(decoder, tokens) for name, decoder in decoders.items()}
+    seconds = interleaved(turns, repeats, context.progress)
     costs = DecodeCosts(
-        measured=median_ratios(interleaved(turns, repeats, context.progress)),
+        measured=median_ratios(seconds),
+        measured_quartiles=quartile_ratios(seconds),
         cache_bytes={name: decoder.cache_bytes() for name, decoder in decoders.items()},
     )
     return to_json(costs)

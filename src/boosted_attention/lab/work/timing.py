@@ -32,6 +32,11 @@ class StepRatios:
         return cls(measured=median_ratios(seconds), measured_quartiles=quartile_ratios(seconds))
 
 
+def with_quartiles(measured: Mapping[str, float], quartiles: Mapping[str, tuple[float, float]]) -> str:
+    """Medians of ratios with their quartiles, by name, as text."""
+    return "; ".join(f"{name} {measured[name]:.3f} [{low:.3f}, {high:.3f}]" for name, (low, high) in quartiles.items())
+
+
 @work("language.time", schema=2)  # 2: with the optimizer of the training
 def time_models(
     context: Context, *, models: list[tuple[str, dict[str, Any]]], training: dict[str, Any], repeats: int

@@ -58,7 +58,7 @@ from boosted_attention.lab.judging.table import BySeed, Cell, Table, cell, exact
 from boosted_attention.lab.judging.verdicts import below
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.lab.work.timing import StepRatios
+from boosted_attention.lab.work.timing import StepRatios, with_quartiles
 from boosted_attention.records import from_json
 from boosted_attention.statistics import Estimate
 
@@ -162,12 +162,9 @@ def describe_times(preset: Preset, results: Results) -> list[str]:
             continue
         found = from_json(StepRatios, results(timed))
         if found.measured_quartiles is not None:
-            spread = [
-                f"{name} {found.measured[name]:.3f} [{low:.3f}, {high:.3f}]"
-                for name, (low, high) in found.measured_quartiles.items()
-            ]
+            spread = with_quartiles(found.measured, found.measured_quartiles)
             repeats = timed.config["repeats"]
-            told.append(f"Step times{where}, median and quartiles of {repeats} interleaved steps: {'; '.join(spread)}.")
+            told.append(f"Step times{where}, median and quartiles of {repeats} interleaved steps: {spread}.")
     return told
 
 
