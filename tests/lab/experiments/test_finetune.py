@@ -130,7 +130,7 @@ def test_the_table_compares_losses_of_the_new_texts():
     assert "ranks: light corrections 4; LoRA 4;" in table.notes[0]
     assert (
         f"Decoded tokens, median and quartiles of {PRESET.finetune.timed_steps} turns: {LORA} 2.300 [2.200, 2.450]."
-        in (table.notes)
+        in table.notes
     )
     assert not any(note.startswith("Training steps, median") for note in table.notes)  # these were not kept
     left_out = [v.quantity.on(SECOND) for v in COMPARED if not {v.a, v.b} <= set(LIGHT)]
