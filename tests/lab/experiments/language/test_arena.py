@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from boosted_attention.lab.experiments import experiment
 from boosted_attention.lab.experiments.language import controls, equal_cost, normalization, rewards, scale
 from boosted_attention.lab.figures import all_figures
 from boosted_attention.lab.presets import PAIR, PRESETS
-from boosted_attention.lab.reproduce import all_trials, reproduce, reread, settle, stored_preset
-from boosted_attention.lab.shipped import section
+from boosted_attention.lab.reproduce import all_trials, reproduce, reread, settle, stored_preset, write
+from boosted_attention.lab.shipped import language_models, section
+from boosted_attention.lab.trials.store import Outcome
 from tests.lab.experiments.language.arena import SMALL, write_made
 from tests.text import sample_text
 
@@ -123,6 +125,38 @@ def test_a_training_that_diverges_is_shown_and_its_comparisons_failed(arena):
     assert not any(label.startswith("boosted, post") for label in table.rows)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(what was found, its folder): results made by hand, without analyses."""
+    out = tmp_path_factory.mktemp("made")
+    write_made(SMALL, out)
+    found = reread(SMALL, out)
+    write(found, found.preset, out)
+    return found, out
+
+
+def test_the_page_has_the_table_of_every_experiment_of_the_preset_with_its_notes(made):
+    """Read again from what is written, as the page does: the order of what was decided does not count."""
+    found, out = made
+    shown = section("arena", out)
+    headings = [line.removeprefix("#### ") for line in shown.splitlines() if line.startswith("#### ")]
+    assert headings == [experiment(name).title for name in SMALL.experiments if name != "analysis"]
+    assert shown.count("All arms share weight decay and batch size.") >= 6
+    assert "boosted, post 1 (x 1, that of boosted)" in shown
+    assert all(note in shown for table in found.tables.values() for note in table.notes)
+
+
+def test_the_main_table_is_headed_by_the_training_of_its_own_arms(made):
+    """Whatever else was trained, such as twice the tokens, and in whatever order records are met."""
+    found, _ = made
+    backwards = dict(reversed(found.outcome.records.items()))
+    for records in (found.outcome.records, backwards):
+        shown = language_models(found.preset, replace(found, outcome=Outcome(records)), "lm-controls")
+        head, _, rows = shown.partition("\n")
+        assert "**: 3 steps, 0.0 M tokens, the first of seeds 101, 102, 103, data wikitext-2, enwik8-clean, " in head
+        assert "| shared K/V, wikitext-2 | " in rows
+
+
 def test_a_further_size_is_shown_once_it_is_there(tmp_path):
     """Without one training of the further width: its sweeps are told, its row and the slopes wait."""
     first = SMALL.text.corpora[0]
@@ -150,13 +184,13 @@ def test_a_further_size_whose_sweep_is_not_finished_leaves_the_rest_to_be_shown(
     assert len(scale.figure(found.preset, table, found.outcome.result).panels) == 1
 
 
-def test_an_experiment_that_the_preset_does_not_list_has_no_table_from_the_others_trainings(tmp_path):
+def test_an_experiment_that_the_preset_does_not_list_has_no_table_from_the_others_trainings(made, tmp_path):
     """Tokens that halt share two fixed arms with the arena; a look has all that other tables of three arms need."""
-    write_made(SMALL, tmp_path / "arena")
-    assert set(reread(SMALL, tmp_path / "arena").tables) == set(SMALL.experiments) - {"analysis"}
+    found, _ = made
+    assert set(found.tables) == set(SMALL.experiments) - {"analysis"}
     look = PRESETS["look"]
-    write_made(look, tmp_path / "look")
-    assert list(reread(look, tmp_path / "look").tables) == ["lm-main"]
+    write_made(look, tmp_path)
+    assert list(reread(look, tmp_path).tables) == ["lm-main"]
 
 
 def test_an_experiment_that_was_asked_for_beside_those_of_the_preset_has_its_table(tmp_path):
