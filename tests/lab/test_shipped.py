@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from boosted_attention.lab.experiments import EXPERIMENTS
+from boosted_attention.lab.experiments import EXPERIMENTS, LANGUAGE
+from boosted_attention.lab.experiments.language import sweep
 from boosted_attention.lab.experiments.language._arms import STANDARD
 from boosted_attention.lab.experiments.language.main import ON_VALIDATION, PERPLEXITY
 from boosted_attention.lab.judging import ledger
+from boosted_attention.lab.judging.agreement import contrary, in_both
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import render
 from boosted_attention.lab.judging.verdicts import CANNOT_TELL, too_few
+from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import all_trials, reread, stored_preset, write
 from boosted_attention.lab.shipped import shipped
 from boosted_attention.lab.trials.store import load_record
@@ -116,6 +119,34 @@ def test_the_models_of_the_quick_preset_have_learned():
     assert tested.n == validated.n == 2
     assert tested.mean <= 135
     assert validated.mean <= 120
+
+
+def arena():
+    """The arena as far as its records go, with what they decide."""
+    place = ROOT / "results" / "arena"
+    return reread(stored_preset(place) if place in PLACES else PRESETS["arena"], place)
+
+
+def test_the_best_rate_of_every_finished_sweep_of_the_arena_lies_inside_its_grid():
+    """At every size, whatever else is finished."""
+    found = arena()
+    sizes = (found.preset, *(found.preset.at(size) for size in found.preset.text.sizes))
+    assert sweep.finished(found.preset)
+    assert {one.text.recipe: sweep.at_edge(one, found.outcome.result) for one in sizes} == {
+        one.text.recipe: [] for one in sizes
+    }
+
+
+def test_what_quick_and_the_arena_say_of_language_models_points_the_same_way():
+    place = ROOT / "results" / "quick"
+    quick, tuned = (
+        {name: found.tables[name] for name in LANGUAGE if name in found.tables}
+        for found in (reread(stored_preset(place), place), arena())
+    )
+    pairs = in_both(quick, tuned)
+    if not pairs:
+        pytest.skip("results/arena has none of the comparisons of results/quick yet")
+    assert contrary(pairs) == []
 
 
 def git(*args: str) -> int:
