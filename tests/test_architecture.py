@@ -71,6 +71,7 @@ OPTIONAL = {
     "transformers",
     "huggingface_hub",
     "peft",
+    "bitsandbytes",
 }
 
 

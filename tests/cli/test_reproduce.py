@@ -10,8 +10,10 @@ import pytest
 
 from boosted_attention.cli.main import main
 from boosted_attention.lab.claims import CLAIMS
+from boosted_attention.lab.estimate import trainings
 from boosted_attention.lab.experiments import EXPERIMENTS, experiment
 from boosted_attention.lab.presets import PRESETS
+from boosted_attention.lab.trials.store import FOLDER, write_record
 from boosted_attention.storage.locks import exclusive
 from boosted_attention.validation import InputError
 from tests.text import sample_text
@@ -196,4 +198,17 @@ def test_the_plan_runs_nothing(capsys, tmp_path, monkeypatch, text_file):
     shown = capsys.readouterr().out
     assert "param-fair" in shown
     assert "10 TFLOP/s" in shown
+    assert "finished" not in shown
     assert not any(tmp_path.iterdir())
+
+
+def test_the_plan_says_what_finished_trainings_took(capsys, tmp_path, monkeypatch, text_file):
+    monkeypatch.setenv("COLUMNS", "120")
+    corpus = f"text:{text_file}"
+    (trial, *_) = trainings(["lm-main"], SMOKE.with_corpora([corpus]))
+    (tmp_path / FOLDER / trial.key).mkdir(parents=True)
+    write_record(tmp_path / FOLDER / trial.key, trial, {}, 1.0, 7200.0)
+    with pytest.raises(SystemExit):
+        main(["reproduce", "lm-main", "--preset", "smoke", "--corpus", corpus, "--plan", "--out", str(tmp_path)])
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "finished, as spent" in line)
+    assert line.split()[-3:] == ["1", "2.0", "h"]

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from boosted_attention.lab import estimate as module
-from boosted_attention.lab.estimate import by_experiment, estimate, hours, taken
+from boosted_attention.lab.estimate import by_experiment, estimate, hours, spent_on, taken, trainings
 from boosted_attention.lab.experiments.language._decisions import assumed
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import all_trials
+from boosted_attention.lab.trials.store import FOLDER, write_record
 
 PRESET = PRESETS["cpu"].with_corpora(["stdlib", "wikitext-2"])  # 2 texts, 3 seeds
 BASE = PRESET.text.configuration()
@@ -107,3 +108,20 @@ def test_the_sum_is_given_for_the_most_and_the_fewest_seeds(monkeypatch):
     most, fewest = (int(cell) for cell in columns["trainings"][-2:])
     assert most - fewest == 2 * (16 - 8)
     assert columns["model"][-1] == "all, if the pilot asks for no more seeds"
+
+
+def test_what_was_planned_and_what_was_spent_stand_side_by_side(monkeypatch, tmp_path):
+    """Of three finished trainings one is from a version that did not measure the processor's time."""
+    monkeypatch.setattr(module, "seconds_per_row", lambda model, training: SECONDS)
+    assert spent_on(["lm-main"], PRESET, tmp_path) == []
+    for trial, cpu_seconds in zip(trainings(["lm-main"], PRESET), (3600.0, 5400.0, None), strict=False):
+        (tmp_path / FOLDER / trial.key).mkdir(parents=True)
+        write_record(tmp_path / FOLDER / trial.key, trial, {}, 9999.0, cpu_seconds)
+    spent = spent_on(["lm-main"], PRESET, tmp_path)
+    assert [seconds for _, seconds in spent] == [3600.0, 5400.0]
+    table = estimate(["lm-main"], PRESET, tflops=2.0, spent=spent)
+    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    one = SECONDS * BASE.training.steps * BASE.training.batch_size
+    planned, took = rows[-2:]
+    assert (planned[0], planned[1], planned[6]) == ("finished, as planned", "2", hours(2 * one))
+    assert (took[0], took[1], took[6]) == ("finished, as spent", "2", "2.5 h")

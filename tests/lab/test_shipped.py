@@ -9,19 +9,24 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from boosted_attention.lab.experiments import EXPERIMENTS, LANGUAGE
+from boosted_attention.lab.experiments.language import sweep
 from boosted_attention.lab.experiments.language._arms import STANDARD
 from boosted_attention.lab.experiments.language.main import ON_VALIDATION, PERPLEXITY
 from boosted_attention.lab.judging import ledger
+from boosted_attention.lab.judging.agreement import contrary, in_both
 from boosted_attention.lab.judging.facts import A_FORM_PAYS
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import render
 from boosted_attention.lab.judging.verdicts import CANNOT_TELL, too_few
+from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.reproduce import all_trials, reread, stored_preset, write
 from boosted_attention.lab.shipped import shipped
 from boosted_attention.lab.trials.store import FOLDER, load_record, write_record
 from boosted_attention.lab.trials.trial import WORKS
 from boosted_attention.records import to_json
 from boosted_attention.storage.sealing import write_sealed
+from tests.lab.experiments.language.arena import SMALL, write_made
 from tests.lab.experiments.language.tournament import PRESET, finished
 
 ROOT = Path(__file__).parents[2]
@@ -31,19 +36,37 @@ SCREEN = 50  # lines of 80 columns
 AFTER = 3  # lines that say where everything is
 
 
+def unread(place):
+    """Folders of records that no experiment of the preset asks for: they would lie there without being looked at.
+
+    What an experiment asks for counts before its table is there, so that unfinished results can ship.
+    """
+    found = reread(stored_preset(place), place)
+    assert not found.outcome.remarks
+    wanted = {trial.key: trial for trial in all_trials(list(EXPERIMENTS), found.preset)}
+    there = {path.parent.name: json.loads(path.read_text())["trial"] for path in place.glob("trials/*/result.json")}
+    assert all(WORKS[record["work"]].schema == record["schema"] for record in there.values())
+    assert all(wanted[key].identity == there[key] for key in there.keys() & wanted.keys())
+    return sorted(there.keys() - (wanted.keys() & found.outcome.records.keys()))
+
+
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
 def test_shipped_results_are_read_under_their_names_and_schema(place):
-    """Every record is of a known work, in the folder of its key, and belongs to a table; nothing lies unread."""
-    preset = stored_preset(place)
-    found = reread(preset, place)
-    assert not found.outcome.remarks
-    wanted = {trial.key: trial for trial in all_trials(list(found.tables), preset)}
-    for path in place.glob("trials/*/result.json"):
-        record = json.loads(path.read_text())["trial"]
-        assert WORKS[record["work"]].schema == record["schema"]
-        assert wanted[path.parent.name].identity == record
-        assert path.parent.name in found.outcome.records
+    """Every record is of a known work, in the folder of its key; nothing lies unread."""
+    assert unread(place) == []
     assert not (place / "runs").exists()
+
+
+@pytest.mark.parametrize("missing", ["rates x 2, d=64", "seed 302", "matched, d=128", "one more layer", "rates x"])
+def test_results_of_a_preset_that_is_not_finished_are_read(tmp_path, missing):
+    """Whatever the run had come to: some of a sweep, of the pilot, of a further size, of an arm, or no sweep at all."""
+    write_made(SMALL, tmp_path, lambda trial: missing not in trial.label)
+    found = reread(SMALL, tmp_path)
+    write(found, found.preset, tmp_path)
+    assert unread(tmp_path) == []
+    (stray, *_) = tmp_path.glob("trials/*/result.json")
+    stray.parent.rename(stray.parent.with_name("language.train-0123456789abcdef"))
+    assert unread(tmp_path) == ["language.train-0123456789abcdef"]
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
@@ -100,6 +123,34 @@ def test_the_models_of_the_quick_preset_have_learned():
     assert validated.mean <= 120
 
 
+def arena():
+    """The arena as far as its records go, with what they decide."""
+    place = ROOT / "results" / "arena"
+    return reread(stored_preset(place) if place in PLACES else PRESETS["arena"], place)
+
+
+def test_the_best_rate_of_every_finished_sweep_of_the_arena_lies_inside_its_grid():
+    """At every size, whatever else is finished."""
+    found = arena()
+    sizes = (found.preset, *(found.preset.at(size) for size in found.preset.text.sizes))
+    assert sweep.finished(found.preset)
+    assert {one.text.recipe: sweep.at_edge(one, found.outcome.result) for one in sizes} == {
+        one.text.recipe: [] for one in sizes
+    }
+
+
+def test_what_quick_and_the_arena_say_of_language_models_points_the_same_way():
+    place = ROOT / "results" / "quick"
+    quick, tuned = (
+        {name: found.tables[name] for name in LANGUAGE if name in found.tables}
+        for found in (reread(stored_preset(place), place), arena())
+    )
+    pairs = in_both(quick, tuned)
+    if not pairs:
+        pytest.skip("results/arena has none of the comparisons of results/quick yet")
+    assert contrary(pairs) == []
+
+
 def git(*args: str) -> int:
     return subprocess.run(["git", *args], cwd=ROOT, capture_output=True, check=False).returncode
 
@@ -143,7 +194,7 @@ def test_a_folder_of_the_tournament_shows_its_table(tmp_path):
     found = reread(PRESET, out)
     write(found, found.preset, out)
     block = shipped(tmp_path)
-    assert f"**{found.tables['lm-forms'].title}** (preset `forms`):" in block
+    assert f"#### {found.tables['lm-forms'].title}\n" in block
     assert all(f"| {name} | " in block for name in found.tables["lm-forms"].rows)
     assert all(note in block for note in found.tables["lm-forms"].notes)
     assert f"| {A_FORM_PAYS.sentence} | wikitext-2" in block

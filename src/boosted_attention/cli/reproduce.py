@@ -66,7 +66,7 @@ def run(
         data_root: folder of corpora by name; BOOSTED_ATTENTION_DATA by default.
         model: folder of the pretrained model that ``finetune`` trains; a tiny random one by default.
         device: device of the language models, such as cuda; one trial at a time then, unless --workers says otherwise.
-        plan: estimate of what the language models would take, without running them.
+        plan: estimate of what the language models would take, without running them, beside what finished ones took.
         tflops: TFLOP/s that other hardware sustains, for the plan.
     """
     from rich.console import Console
@@ -91,7 +91,7 @@ def run(
     names = list(dict.fromkeys(experiments)) or list(chosen.experiments or DEFAULT)
     console, live = Console(), Console(stderr=True)
     if plan:
-        show_estimate(names, chosen, tflops, console)
+        show_estimate(names, chosen, tflops, out, console)
         return 0
     if device != "cpu" and executor == "local":  # a cluster's devices are not here
         from boosted_attention.attention.selfcheck import usable_dtypes
@@ -126,14 +126,14 @@ def run(
     return 1 if found.outcome.failures else 0
 
 
-def show_estimate(names: Sequence[str], chosen: Preset, tflops: float | None, console: Console) -> None:
-    """Print what the language models would take."""
-    from boosted_attention.lab.estimate import estimate
+def show_estimate(names: Sequence[str], chosen: Preset, tflops: float | None, out: Path, console: Console) -> None:
+    """Print what the language models would take, and what those that are finished took."""
+    from boosted_attention.lab.estimate import estimate, spent_on
     from boosted_attention.lab.experiments import LANGUAGE
 
     texts = [name for name in names if name in LANGUAGE]
     require(bool(texts), f"plan=True is for language models: {', '.join(LANGUAGE)}")
-    console.print(estimate(texts, chosen, tflops))
+    console.print(estimate(texts, chosen, tflops, spent_on(texts, chosen, out)))
 
 
 def chosen_executor(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from rich.box import SIMPLE
@@ -14,7 +15,7 @@ from boosted_attention.data.tokens import DataConfig
 from boosted_attention.lab.experiments.language import forms
 from boosted_attention.lab.experiments.language._decisions import assumed
 from boosted_attention.lab.presets import PAPERS_SEEDS, Preset
-from boosted_attention.lab.reproduce import all_trials
+from boosted_attention.lab.reproduce import all_trials, settle
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import planned_steps
 from boosted_attention.lab.work.timing import step_seconds
@@ -52,15 +53,18 @@ class Stopwatch:
         return self.known[key]
 
 
-def estimate(names: Sequence[str], preset: Preset, tflops: float | None) -> RichTable:
+def estimate(
+    names: Sequence[str], preset: Preset, tflops: float | None, spent: Sequence[tuple[Trial, float]] = ()
+) -> RichTable:
     """A table with one row per model, whose numbers are those of one training; then sums by experiment, and of all.
 
     Args:
         names: experiments.
         preset: how much of everything; what results will decide is assumed.
         tflops: TFLOP/s that other hardware sustains, for a column with the time there.
+        spent: finished trainings with the seconds of a processor that each took, for rows that set both side by side.
     """
-    trials = [trial for trial in all_trials(names, assumed(preset)) if {"training", "data"} <= trial.config.keys()]
+    trials = trainings(names, assumed(preset))
     watch = Stopwatch()
     takes = {trial.key: taken(trial, watch) for trial in trials}
     table = RichTable(
@@ -95,7 +99,28 @@ def estimate(names: Sequence[str], preset: Preset, tflops: float | None) -> Rich
     if preset.text.pilot is not None:
         least = [takes[t.key] for t in all_trials(names, assumed(preset, most=False)) if t.key in takes]
         table.add_row("all, if the pilot asks for no more seeds", str(len(least)), "", "", "", *cost(*least))
+    if spent:
+        table.add_section()
+        planned = [taken(trial, watch) for trial, _ in spent]
+        table.add_row("finished, as planned", str(len(spent)), "", "", "", *cost(*planned))
+        seconds = hours(sum(seconds for _, seconds in spent))
+        table.add_row("finished, as spent", str(len(spent)), "", "", "", "", seconds)
     return table
+
+
+def spent_on(names: Sequence[str], preset: Preset, out: Path) -> list[tuple[Trial, float]]:
+    """The finished trainings of a folder of results, with the seconds of a processor that each took.
+
+    Records of older versions do not have these, and are left out.
+    """
+    preset, outcome = settle(names, preset, out)
+    done = [(trial, outcome.records.get(trial.key)) for trial in trainings(names, preset)]
+    return [(t, r.cpu_seconds) for t, r in done if r is not None and r.cpu_seconds is not None]
+
+
+def trainings(names: Sequence[str], preset: Preset) -> list[Trial]:
+    """The trials of experiments that train a model."""
+    return [trial for trial in all_trials(names, preset) if {"training", "data"} <= trial.config.keys()]
 
 
 ASSUMED = "assumed: no grid of rates grows, the pilot asks for the most seeds, and time goes with FLOPs"

@@ -83,6 +83,24 @@ def is_complete(trials: Callable[[Preset], list[Trial]], preset: Preset, outcome
         return False
 
 
+def with_table(preset: Preset, outcome: Outcome) -> list[str]:
+    """The experiments that have what their table needs.
+
+    Where a preset lists its experiments, their trainings may be all that another one needs, of which little is then
+    left to show: another one has a table only if something was done for it that no listed one has.
+    """
+    complete = [name for name, e in EXPERIMENTS.items() if is_complete(e.required, preset, outcome)]
+    if not preset.experiments:
+        return complete
+    listed = {trial.key for name in preset.experiments for trial in known_trials(name, preset)}
+    own = outcome.records.keys() - listed
+    return [
+        name
+        for name in complete
+        if name in preset.experiments or any(trial.key in own for trial in known_trials(name, preset))
+    ]
+
+
 def settle(names: Sequence[str], preset: Preset, out: Path) -> tuple[Preset, Outcome]:
     """The preset with what stored results decide, and the results of the experiments that there are with it."""
     outcome = stored(all_trials(names, preset), out)
@@ -148,7 +166,7 @@ def reproduce(
 def reread(preset: Preset, out: Path) -> Reproduction:
     """Make tables and verdicts from what has been computed, without computing anything."""
     preset, outcome = settle(list(EXPERIMENTS), preset, out)
-    complete = [name for name, e in EXPERIMENTS.items() if is_complete(e.required, preset, outcome)]
+    complete = with_table(preset, outcome)
     of_text = {trial.key for name in complete if name in TEXTUAL for trial in known_trials(name, preset)}
     records = {key: record for key, record in outcome.records.items() if key in of_text}
     require_one_torch(Outcome(records), out)

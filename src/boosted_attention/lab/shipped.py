@@ -1,7 +1,7 @@
 """The results that come with the project, as docs/results.md shows them.
 
 Every folder under results/ is the OUT of a ``reproduce``: this reads them and writes, for each, the facts it decides
-and the table of its language models.
+and the table of its language models; where the preset lists its experiments, all of their tables with their notes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from boosted_attention.lab.experiments import finetune
-from boosted_attention.lab.experiments.language import controls, forms, main, normalization
+from boosted_attention.lab.experiments.language import controls, main, normalization
 from boosted_attention.lab.experiments.language._arms import BOOSTED, STANDARD
 from boosted_attention.lab.experiments.language._shared import Relative, located, row_label
 from boosted_attention.lab.judging.ledger import counts, facts_markdown
@@ -28,8 +28,6 @@ SOURCES: dict[str, dict[str, Relative]] = {
     controls.EXPERIMENT.name: controls.OVER,
     main.EXPERIMENT.name: {r.b: r for r in (main.OVER_STANDARD, main.OVER_TWICING, main.OVER_FAIR)},
 }
-
-AS_RENDERED = (finetune.EXPERIMENT.name, forms.EXPERIMENT.name)  # shown with all columns and notes
 
 
 def folders(results: Path) -> dict[str, Path]:
@@ -52,18 +50,21 @@ def section(name: str, folder: Path) -> str:
     lines = [f"### {name}\n", facts_markdown(found.ledger), *(f"- {line}" for line in counts(found.ledger)), ""]
     source = next((experiment for experiment in SOURCES if experiment in found.tables), None)
     if source is not None:
-        lines.append(language_models(preset, found, source))
-    lines += [rendered(preset, found.tables[own]) for own in AS_RENDERED if own in found.tables]
+        lines.append(language_models(found.preset, found, source))
+    whole = [*preset.experiments, finetune.EXPERIMENT.name]
+    lines += [in_full(found.tables[experiment]) for experiment in whole if experiment in found.tables]
     return "\n".join(lines)
 
 
 def language_models(preset: Preset, found: Reproduction, source: str) -> str:
     """The table of the language models, as Markdown."""
     table, compared = found.tables[source], SOURCES[source]
-    training = one_training(found.outcome)
+    by_text = trained_by_text(preset, found.outcome)
+    one = next(iter(by_text.values()))
+    seeds = f"{'the first of ' if preset.text.arms else ''}seeds {', '.join(map(str, preset.text.seeds))}"
     lines = [
-        f"**Preset `{preset.name}` on {', '.join(preset.text.corpora)}**: {training.steps:,} steps, "
-        f"{training.tokens / 1e6:.1f} M tokens, seeds {', '.join(map(str, preset.text.seeds))}, data {training.data}, "
+        f"**Preset `{preset.name}` on {', '.join(preset.text.corpora)}**: {one.steps:,} steps, "
+        f"{one.tokens / 1e6:.1f} M tokens, {seeds}, data {', '.join(each.data for each in by_text.values())}, "
         f"torch {torch_of(found.outcome)}.\n",
         "| model | parameters | MFLOPs per token | test perplexity | boosted against it (%) |",
         "|---|---|---|---|---|",
@@ -80,16 +81,23 @@ def language_models(preset: Preset, found: Reproduction, source: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def rendered(preset: Preset, table: Table) -> str:
-    """The table as the lab renders it, under a heading like the others'."""
-    body = render(table).split("\n", 2)[2]
-    return f"**{table.title}** (preset `{preset.name}`):\n\n{body}"
+def in_full(table: Table) -> str:
+    """The table with its comparisons and notes, as the lab renders it, under a heading below the folder's."""
+    return f"##{render(table)}"
 
 
-def one_training(outcome: Outcome) -> LanguageResult:
-    """One of the trainings that did not diverge; steps, tokens and data are those of all."""
-    trained = (outcome_of(r.result) for r in outcome.records.values() if r.work == "language.train")
-    return next(one for one in trained if isinstance(one, LanguageResult))
+def trained_by_text(preset: Preset, outcome: Outcome) -> dict[str, LanguageResult]:
+    """One training of the main arms on each text that has one which did not diverge.
+
+    All arms of the table have its steps and tokens, and all on its text its data; other tables have other trainings.
+    """
+    found: dict[str, LanguageResult] = {}
+    for trial in main.trials(preset):
+        record = outcome.records.get(trial.key)
+        one = None if record is None else outcome_of(record.result)
+        if isinstance(one, LanguageResult):
+            found.setdefault(trial.config["data"]["corpus"], one)
+    return found
 
 
 def torch_of(outcome: Outcome) -> str:

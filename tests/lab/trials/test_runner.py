@@ -68,6 +68,15 @@ def test_a_record_says_where_it_comes_from(tmp_path):
     assert json.loads((tmp_path / "trials" / trial.key / "config.json").read_text()) == trial.identity
 
 
+def test_a_record_has_the_time_of_the_processor_beside_the_time_that_passed(tmp_path):
+    """One trial works for a while, the other sleeps: both take time, and only the first takes the processor."""
+    working, sleeping = (Trial(work="test.passes", config={"busy": busy}, label=str(busy)) for busy in (True, False))
+    records = execute([working, sleeping], tmp_path, workers=1).records
+    assert 0.4 <= records[working.key].cpu_seconds <= records[working.key].seconds + 0.1
+    assert records[sleeping.key].seconds >= 0.4
+    assert records[sleeping.key].cpu_seconds < 0.2
+
+
 def test_the_reason_shown_is_the_last_ones(tmp_path):
     trial = Trial(work="test.differently", config={"marker": str(tmp_path / "marker")}, label="bad")
     assert "old reason" in execute([trial], tmp_path, workers=1).failures["bad"]

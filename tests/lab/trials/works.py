@@ -36,6 +36,16 @@ def slow(context, *, value, seconds):
     return value
 
 
+@work("test.passes")
+def passes(context, *, busy):
+    """Take 0.4 seconds: of the processor, or asleep."""
+    until = time.process_time() + 0.4
+    if not busy:
+        time.sleep(0.4)
+    while busy and time.process_time() < until:
+        pass
+
+
 @work("test.silent")
 def silent(context, *, value):
     """Say who does it, and report nothing for a long time."""

@@ -297,7 +297,7 @@ def carry_out(job: Job, tell: Callable[[float], None]) -> None:
             last = now
             tell(fraction)  # BrokenPipeError if nobody listens any more: the worker then ends
 
-    started = time.monotonic()
+    started, worked = time.monotonic(), time.process_time()
     try:
         context = Context(
             folder=directory,
@@ -306,7 +306,8 @@ def carry_out(job: Job, tell: Callable[[float], None]) -> None:
             settings=job.workspace.settings,
             progress=report,
         )
-        write_record(directory, trial, job.perform(context, **trial.config), time.monotonic() - started)
+        result = job.perform(context, **trial.config)
+        write_record(directory, trial, result, time.monotonic() - started, time.process_time() - worked)
         error.unlink(missing_ok=True)  # of an attempt that was stopped and queued again
     except BrokenPipeError:
         raise SystemExit(3) from None

@@ -33,6 +33,7 @@ class Record:
     seconds: float
     versions: dict[str, str]
     commit: str | None  # None outside a checkout
+    cpu_seconds: float | None = None  # of the processor, in the process that finished it; None in older records
 
     @property
     def work(self) -> str:
@@ -61,8 +62,16 @@ class Outcome:
         return all(trial.key in self.records for trial in trials)
 
 
-def write_record(directory: Path, trial: Trial, result: Any, seconds: float) -> None:
-    """Write what a trial computed, with what made it."""
+def write_record(directory: Path, trial: Trial, result: Any, seconds: float, cpu_seconds: float | None = None) -> None:
+    """Write what a trial computed, with what made it.
+
+    Args:
+        directory: the trial's folder.
+        trial: what was done.
+        result: as JSON.
+        seconds: time that passed in the process that finished it; an attempt that was stopped before is not counted.
+        cpu_seconds: time of the processor in the same process.
+    """
     record = Record(
         trial=trial.identity,
         label=trial.label,
@@ -70,6 +79,7 @@ def write_record(directory: Path, trial: Trial, result: Any, seconds: float) -> 
         seconds=round(seconds, 3),
         versions=versions(),
         commit=commit(),
+        cpu_seconds=None if cpu_seconds is None else round(cpu_seconds, 3),
     )
     write_sealed(directory / RESULT, to_json(record))
 

@@ -1,12 +1,17 @@
 """The arena at a size of seconds, and results made by hand for the rules that decide about it."""
 
+import math
 from dataclasses import replace
 
 from boosted_attention.lab.experiments.language import sweep
 from boosted_attention.lab.experiments.language._trials import sweep_trial
 from boosted_attention.lab.presets import PRESETS, Pilot, Size
+from boosted_attention.lab.reproduce import all_trials, settle
+from boosted_attention.lab.trials.store import FOLDER, write_record
 from boosted_attention.lab.work.language import BestStep, SweepPoint
+from boosted_attention.lab.work.timing import StepRatios
 from boosted_attention.records import to_json
+from tests.lab.experiments.made import language_result
 
 ARENA = PRESETS["arena"]
 SMALL = replace(
@@ -50,3 +55,37 @@ def swept(preset, curves):
 
 def results_of(known):
     return lambda trial: known[trial.key]
+
+
+def made_result(trial):
+    """A result of a sweep, a timing or a training, as JSON: rates are best at x 1, and seeds scatter a little."""
+    config = trial.config
+    if trial.work == "language.time":
+        return to_json(StepRatios(measured={name: 1.0 + i / 10 for i, (name, _) in enumerate(config["models"])}))
+    if trial.work == "language.sweep":
+        factor = float(trial.label.partition("rates x ")[2].partition(",")[0])
+        return sweep_point(36.0 + abs(math.log2(factor)))
+    model, training, data = (config[part] for part in ("model", "training", "data"))
+    seed, steps = training["seed"], training["steps"]
+    perplexity = 40.0 + len(model["attention"]) / 10 + seed % 3 / 100 - model["d_model"] / 100
+    made = language_result(perplexity, steps=steps, data=data["corpus"], order=f"{seed}, {steps}")
+    return to_json(replace(made, tokens=64 * steps, flops_per_token=10_000 * model["d_model"] * model["n_layers"]))
+
+
+def write_made(preset, out, is_there=lambda trial: True):
+    """Write made results of a preset's experiments, but for analyses, as far as they follow from one another.
+
+    Args:
+        preset: whose experiments are done.
+        out: folder of results.
+        is_there: whether a trial is finished.
+    """
+    while True:
+        now, known = settle(preset.experiments, preset, out)
+        left = [t for t in all_trials(preset.experiments, now) if t.key not in known.records and is_there(t)]
+        left = [t for t in left if t.work != "language.analyse"]
+        if not left:
+            return
+        for trial in left:
+            (out / FOLDER / trial.key).mkdir(parents=True)
+            write_record(out / FOLDER / trial.key, trial, made_result(trial), 1.0)

@@ -2,16 +2,24 @@
 
 import pytest
 
+from boosted_attention.analysis.corrections import Corrections
 from boosted_attention.analysis.dynamics import RoundDynamics
 from boosted_attention.analysis.entropy import EntropyComparison, EntropyFinding, EntropyRatio
 from boosted_attention.analysis.examine import Analysis, Relations
 from boosted_attention.analysis.gates import GateFinding
 from boosted_attention.analysis.hull import OUTPUT_KINDS, HullComparison, HullDistances, HullFinding, LayerHull
 from boosted_attention.analysis.importance import Importance, LayerImportance
-from boosted_attention.analysis.specialisation import Specialisation, SpecialisationComparison
+from boosted_attention.analysis.interval import Interval
+from boosted_attention.analysis.specialisation import (
+    KEY_KINDS,
+    AttentionShares,
+    Specialisation,
+    SpecialisationComparison,
+)
 from boosted_attention.analysis.survey import Distribution
 from boosted_attention.lab.experiments.language import analysis
 from boosted_attention.lab.experiments.language.analysis import (
+    BETTER,
     BY_LAYER,
     ENTROPY_0,
     ENTROPY_1,
@@ -19,6 +27,7 @@ from boosted_attention.lab.experiments.language.analysis import (
     EXPERIMENT,
     FARTHER,
     FITS,
+    GAIN,
     HULL_AND_GATE,
     HULL_DISTANCE,
     IMPORTANCE_AND_GATE,
@@ -37,7 +46,7 @@ from boosted_attention.lab.experiments.language.analysis import (
 )
 from boosted_attention.lab.work.language import Diverged
 from boosted_attention.statistics import estimate
-from tests.lab.experiments.made import PAPERS_TEXT, TEXT, check, minus, of_key, papers, row, verdicts
+from tests.lab.experiments.made import PAPERS_TEXT, TEXT, check, is_estimate, minus, of_key, papers, row, verdicts
 
 LAYERS = range(4)
 SMALL = (0.0, 0.01, -0.01)  # by seed
@@ -74,6 +83,19 @@ def hulls(seed, outside, sign):
             head_dim=8,
             paper={kind: distances(HULL[i] + SMALL[seed] + 10 * n, outside) for n, kind in enumerate(OUTPUT_KINDS)},
             beyond_head_dim={kind: distances(mean) for kind, mean in beyond.items()},
+        )
+        for i in LAYERS
+    ]
+
+
+def shares(s, thousands, m=None):
+    """Shares of attention that tell the map by thousandths, the layer by ten-thousandths and the kind by hundredths."""
+    return [
+        AttentionShares(
+            layer=i,
+            round=thousands - 1 if m is None else m,
+            mean={kind: thousands / 1000 + i / 10_000 + n / 100 + s / 10 for n, kind in enumerate(KEY_KINDS)},
+            heads={},
         )
         for i in LAYERS
     ]
@@ -119,14 +141,24 @@ def one(seed, sign=1, outside=1.0, relations=RELATIONS, gates=GATE, spreads=SPRE
             for m, left in enumerate((first_left, second_left))
             for i in LAYERS
         ],
-        specialisation=SpecialisationComparison(model=Specialisation(uniform={}, rows=[]), against=None),
+        specialisation=SpecialisationComparison(
+            model=Specialisation(uniform=dict.fromkeys(KEY_KINDS, 0.125), rows=[*shares(s, 1), *shares(s, 2)]),
+            against=Specialisation(uniform={}, rows=shares(s, 3, m=0)),
+        ),
         importance=Importance(
             loss=3.0,
             all=None,
             layers=[LayerImportance(layer=i, mean=0.01 * (i + 1), low=0.0, high=1.0, n=5) for i in LAYERS],
             worth_boosting=[seed],
         ),
-        corrections=None,
+        corrections=Corrections(
+            tokens=80,
+            gain=Interval(mean=sign * (0.05 + s), low=0.0, high=9.0, n=5),
+            share_better=0.5 + sign * (0.1 + s),
+            quantiles={},
+            gains=[],
+            losses=[],
+        ),
         hull=HullComparison(
             model=HullFinding(layers=hulls(seed, outside, sign), refused=None),
             against=HullFinding(layers=hulls(seed, 0.0, sign), refused=None),
@@ -163,6 +195,8 @@ def test_differences_are_of_round_and_model(sign):
             ROUND_0_OVER_STANDARD.on("stdlib"): minus(first, standard),
             ROUND_1_OVER_STANDARD.on("stdlib"): minus(second, standard),
             FITS.on("stdlib"): of_seeds(lambda s: -sign * 0.2 - 0.1 * s),
+            GAIN.on("stdlib"): of_seeds(lambda s: sign * (50 + 1000 * s)),
+            BETTER.on("stdlib"): of_seeds(lambda s: sign * (10 + 100 * s)),
             FARTHER.on("stdlib"): of_seeds(lambda s: 100 * ((150 + sign * 50) / (150 - 10 * s) - 1)),
         },
     )
@@ -211,7 +245,17 @@ def test_rows_are_of_their_kind_round_and_model():
         "cosine of correction and residual": [0.1 * i for i in LAYERS],
         "relative hull distance": [0.5] * 4,
     }
+    maps = {"round 0": 0.1, "round 1": 0.2, "standard": 0.3}  # percent
+    expected |= {
+        f"attention to {kind}, {name} (%)": [level + i / 100 + n for i in LAYERS]
+        for n, kind in enumerate(KEY_KINDS)
+        for name, level in maps.items()
+    }
     assert {name: row(table, f"{name} | stdlib") for name in expected} == expected
+    cell = table.rows["attention to itself, round 1 (%) | stdlib"][0]
+    assert cell is not None
+    assert is_estimate(cell.ours, [0.2 + 10 * s for s in SMALL])
+    assert "in percent: itself 12.5, previous token 12.5" in table.notes[3]
     assert "seed 42: [0]; seed 123: [1]; seed 7: [2]" in table.notes[3]
 
 

@@ -1,15 +1,18 @@
 """The arena from its first training to its tables, at a size of seconds."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from boosted_attention.lab.experiments import experiment
 from boosted_attention.lab.experiments.language import controls, equal_cost, normalization, rewards, scale
 from boosted_attention.lab.figures import all_figures
 from boosted_attention.lab.presets import PAIR, PRESETS
-from boosted_attention.lab.reproduce import all_trials, reproduce, reread, settle, stored_preset
-from boosted_attention.lab.shipped import section
-from tests.lab.experiments.language.arena import SMALL
+from boosted_attention.lab.reproduce import all_trials, reproduce, reread, settle, stored_preset, write
+from boosted_attention.lab.shipped import language_models, section
+from boosted_attention.lab.trials.store import Outcome
+from tests.lab.experiments.language.arena import SMALL, write_made
 from tests.text import sample_text
 
 
@@ -31,7 +34,7 @@ def arena(made_once, text_file, tmp_path_factory):
 
 def test_every_experiment_of_the_preset_yields_a_table_and_its_figure(arena):
     found, out = arena
-    assert set(PRESETS["arena"].experiments) <= set(found.tables)
+    assert set(PRESETS["arena"].experiments) == set(found.tables)
     figures = {figure.name: figure for figure in all_figures(found, found.preset)}
     assert {"rewards", "sweep", "differences", "scale", "pareto", "convergence", "results"} <= set(figures)
     assert all(figure.panels for figure in figures.values())
@@ -120,3 +123,77 @@ def test_a_training_that_diverges_is_shown_and_its_comparisons_failed(arena):
     assert table.failed[normalization.BOOSTED_POST.quantity.on(text)] == "boosted, post diverged"
     assert any("boosted, post diverged and has no row: seed 101: step 2: loss nan" in note for note in table.notes)
     assert not any(label.startswith("boosted, post") for label in table.rows)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(what was found, its folder): results made by hand, without analyses."""
+    out = tmp_path_factory.mktemp("made")
+    write_made(SMALL, out)
+    found = reread(SMALL, out)
+    write(found, found.preset, out)
+    return found, out
+
+
+def test_the_page_has_the_table_of_every_experiment_of_the_preset_with_its_notes(made):
+    """Read again from what is written, as the page does: the order of what was decided does not count."""
+    found, out = made
+    shown = section("arena", out)
+    headings = [line.removeprefix("#### ") for line in shown.splitlines() if line.startswith("#### ")]
+    assert headings == [experiment(name).title for name in SMALL.experiments if name != "analysis"]
+    assert shown.count("All arms share weight decay and batch size.") >= 6
+    assert "boosted, post 1 (x 1, that of boosted)" in shown
+    assert all(note in shown for table in found.tables.values() for note in table.notes)
+
+
+def test_the_main_table_is_headed_by_the_training_of_its_own_arms(made):
+    """Whatever else was trained, such as twice the tokens, and in whatever order records are met."""
+    found, _ = made
+    backwards = dict(reversed(found.outcome.records.items()))
+    for records in (found.outcome.records, backwards):
+        shown = language_models(found.preset, replace(found, outcome=Outcome(records)), "lm-controls")
+        head, _, rows = shown.partition("\n")
+        assert "**: 3 steps, 0.0 M tokens, the first of seeds 101, 102, 103, data wikitext-2, enwik8-clean, " in head
+        assert "| shared K/V, wikitext-2 | " in rows
+
+
+def test_a_further_size_is_shown_once_it_is_there(tmp_path):
+    """Without one training of the further width: its sweeps are told, its row and the slopes wait."""
+    first = SMALL.text.corpora[0]
+    write_made(SMALL, tmp_path, lambda trial: trial.label != f"matched, d=128, {first}, seed 102")
+    found = reread(SMALL, tmp_path)
+    table = found.tables["lm-scale"]
+    assert list(table.rows) == [f"d=64 | {first}"]
+    assert scale.OWN_WIDTH.on(first) in table.quantities
+    assert {table.missing[q.on(first)] for q in (scale.BY_WIDTH, scale.BY_LOSS)} == {"d=128 was not run"}
+    assert sum("d=128" in note and "taken x 1" in note for note in table.notes) == len(PAIR)
+    panels = scale.figure(found.preset, table, found.outcome.result).panels
+    assert [panel.title for panel in panels] == [first, "rates at d=128"]
+    write_made(SMALL, tmp_path)
+    whole = reread(SMALL, tmp_path).tables["lm-scale"]
+    assert list(whole.rows) == [f"d={d} | {first}" for d in (64, 128)]
+    assert scale.BY_WIDTH.on(first) in whole.quantities
+
+
+def test_a_further_size_whose_sweep_is_not_finished_leaves_the_rest_to_be_shown(tmp_path):
+    write_made(SMALL, tmp_path, lambda trial: "rates x 2, d=128" not in trial.label)
+    found = reread(SMALL, tmp_path)
+    table = found.tables["lm-scale"]
+    assert len(table.rows) == 1
+    assert not any("d=128" in note for note in table.notes)
+    assert len(scale.figure(found.preset, table, found.outcome.result).panels) == 1
+
+
+def test_an_experiment_that_the_preset_does_not_list_has_no_table_from_the_others_trainings(made, tmp_path):
+    """Tokens that halt share two fixed arms with the arena; a look has all that other tables of three arms need."""
+    found, _ = made
+    assert set(found.tables) == set(SMALL.experiments) - {"analysis"}
+    look = PRESETS["look"]
+    write_made(look, tmp_path)
+    assert list(reread(look, tmp_path).tables) == ["lm-main"]
+
+
+def test_an_experiment_that_was_asked_for_beside_those_of_the_preset_has_its_table(tmp_path):
+    more = replace(SMALL, experiments=(*SMALL.experiments, "lm-stagewise"))
+    write_made(more, tmp_path)
+    assert "lm-stagewise" in reread(SMALL, tmp_path).tables

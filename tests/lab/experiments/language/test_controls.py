@@ -1,12 +1,14 @@
 """Controls of the language model, from perplexities made by hand."""
 
 import statistics
+from dataclasses import replace
 
 import pytest
 
 from boosted_attention.lab.experiments.language import controls
-from boosted_attention.lab.experiments.language._arms import matched_arm
+from boosted_attention.lab.experiments.language._arms import TUNED, matched_arm
 from boosted_attention.lab.experiments.language.controls import EXPERIMENT, OVER, RIVALS, TIMED, timed
+from boosted_attention.lab.presets import Decided
 from boosted_attention.lab.work.language import NearestInTime, TimeMatched
 from tests.lab.experiments.made import TEXT, WILD, check, language_result, percent, row, text_results, verdicts
 
@@ -24,6 +26,8 @@ def arm_of(options):
     if attention == "twicing" and others:
         assert others == {"boosted_layers": "last:2"}  # half of four
         return "twicing in the last layers"
+    if attention == "boosted-shared":
+        return "shared K/V"
     if attention != "standard" or not others:
         return attention
     (item, *more) = others.items()
@@ -56,6 +60,22 @@ def test_boosted_is_compared_with_every_rival():
             assert row(table, f"{arm} | {text}")[:2] == [sum(own) / 3, sum(own) / 3 + 1000]
     assert not table.missing
     assert "the time-matched standard model has d_model=20 and takes 1.04 of the time" in table.notes[-1]
+
+
+def test_the_eight_arms_that_are_tuned_stand_in_one_table():
+    table = made()
+    assert {f"{arm} | stdlib" for arm in TUNED} <= set(table.rows)
+    assert len(TUNED) == 8
+
+
+def test_the_time_matched_standard_model_trains_at_the_standard_models_rate():
+    """Its trial names no arm: the layer is the recipe's, boosted, until the width is chosen."""
+    rates = {"standard": 2.0, "boosted": 0.5}
+    decided = Decided(rates={TEXT.text.recipe: rates})
+    tuned = replace(TEXT, text=replace(TEXT.text, tuned=True, decided=decided))
+    lr = TEXT.text.configuration().training.lr
+    assert timed(tuned, "stdlib", 42).config["training"]["lr"] == pytest.approx(2.0 * lr)
+    assert timed(TEXT, "stdlib", 42).config["training"]["lr"] == lr
 
 
 def test_what_was_not_run_is_said_and_the_rest_is_shown():

@@ -1,5 +1,7 @@
 """Perplexity against cost, from numbers made by hand."""
 
+from dataclasses import replace
+
 from boosted_attention.lab.experiments.language.pareto import EXPERIMENT, WIDTH_CURVE, arms, dominated, timings, widths
 from boosted_attention.lab.work.timing import StepRatios
 from tests.lab.experiments.made import TEXT, language_result, row, text_results
@@ -10,13 +12,13 @@ VALUES = {name: (50.0 + i, 52.0 + i, 51.0 + i) for i, name in enumerate(NAMES)}
 RATIOS = {name: 1.0 + i / 10 for i, name in enumerate(NAMES)}
 
 
-def made():
+def made(preset=TEXT, values=VALUES):
     def result(corpus, options, i):
         name = OPTIONS[str(sorted((k, str(v)) for k, v in options.items()))]
-        value = VALUES[name][i] + 10 * TEXT.text.corpora.index(corpus)
+        value = values[name][i] + 10 * preset.text.corpora.index(corpus)
         return language_result(value, flops_per_token=1_000_000 * (20 - NAMES.index(name)), tokens=500_000)
 
-    return EXPERIMENT.table(TEXT, text_results(TEXT, result, {timings(TEXT).key: StepRatios(measured=RATIOS)}))
+    return EXPERIMENT.table(preset, text_results(preset, result, {timings(preset).key: StepRatios(measured=RATIOS)}))
 
 
 def test_every_model_has_its_perplexity_flops_and_time():
@@ -31,6 +33,19 @@ def test_fronts_are_told_by_cost():
     notes = made().notes
     assert f"stdlib, FLOPs, by the means: on the front {', '.join(NAMES)}. Dominated: none." in notes
     assert any(note.startswith("stdlib, step time, by the means: on the front standard. Dominated:") for note in notes)
+
+
+def test_means_are_over_the_seeds_that_all_models_have():
+    """A third seed that only the standard model has would move its mean, and with it who dominates whom."""
+    seeds = {"standard": 3, "twicing": 2}
+    preset = replace(TEXT, text=replace(TEXT.text, arms=seeds))
+    values = {"standard": (50.0, 51.0, 95.0), "twicing": (52.0, 53.0)}
+    table = made(preset, values)
+    for name, own in values.items():
+        cell = table.rows[f"{name} | stdlib"][0]
+        assert (cell.ours.mean, cell.ours.n) == (sum(own[:2]) / 2, 2)
+    assert "stdlib, step time, by the means: on the front standard. Dominated: twicing by standard." in table.notes
+    assert "stdlib: perplexities are over the seeds that all models of the table have: 42, 123." in table.notes
 
 
 def test_a_model_is_dominated_by_those_that_cost_no_more_and_do_better():

@@ -5,13 +5,25 @@ from dataclasses import replace
 import pytest
 
 from boosted_attention.chart import bounds
+from boosted_attention.lab.decisions import settled
+from boosted_attention.lab.experiments._grid import LARGEST_GRID
 from boosted_attention.lab.experiments.language._arms import TUNED as NAMES
-from boosted_attention.lab.experiments.language.sweep import AT_BEST, AT_SHARED, CHOSEN, EXPERIMENT, arms, trials
+from boosted_attention.lab.experiments.language.sweep import (
+    AT_BEST,
+    AT_SHARED,
+    CHOSEN,
+    EXPERIMENT,
+    arms,
+    at_edge,
+    finished,
+    trials,
+)
 from boosted_attention.lab.presets import PRESETS
 from boosted_attention.lab.trials.trial import WORKS, Context
 from boosted_attention.lab.work.language import BestStep, SweepPoint
 from boosted_attention.records import to_json
 from boosted_attention.validation import InputError
+from tests.lab.experiments.language import arena
 
 SMOKE = PRESETS["smoke"].with_rates((0.5, 1.0, 2.0))
 TEXT = SMOKE.text.corpora[0]
@@ -67,6 +79,19 @@ def test_the_table_names_the_best_the_diverged_and_the_edge():
     assert any("beyond it: standard, boosted," in note for note in outside.notes)
     nothing = table_of((None, None, None))
     assert nothing.failed[CHOSEN["boosted"].on(TEXT)] == "every training diverged"
+
+
+def test_a_finished_sweep_whose_best_lies_at_an_edge_is_named_and_others_are_not():
+    """A grid that has grown to its end without turning, one that turns, and one of which a point is missing."""
+    falling = {0.5 * 2**i: 40.0 - i for i in range(LARGEST_GRID)}
+    inside, unfinished = {0.5: 40.0, 1.0: 36.0, 2.0: 38.0}, {0.5: 40.0, 1.0: 36.0}
+    results = arena.results_of(
+        arena.swept(arena.SMALL, {"boosted": falling, "standard": inside, "twicing": unfinished})
+    )
+    preset = settled(arena.SMALL, results)
+    assert finished(preset) == ["standard", "boosted"]
+    assert at_edge(preset, results) == ["boosted"]
+    assert finished(SMOKE) == []
 
 
 def test_what_one_shared_rate_would_have_said_stands_beside_each_at_its_best():

@@ -17,6 +17,7 @@ from boosted_attention.analysis.hull import (
     HullFinding,
     LayerHull,
 )
+from boosted_attention.analysis.specialisation import KEY_KINDS
 from boosted_attention.analysis.survey import by_layer
 from boosted_attention.lab.judging.quantity import Quantity, difference
 
@@ -72,6 +73,8 @@ LAYER_1_GATE = Quantity("mean gate, layer 1 - largest of the others")
 LAYER_0_GATE = Quantity("mean gate, layer 0 - smallest of the others")
 OF_SEVERAL_LAYERS = (LAYER_1_SPREAD, LAYER_1_GATE, LAYER_0_GATE)
 FITS = Quantity("norm of x - F over norm of x, round 1 - round 0, mean over layers")
+GAIN = Quantity("standard's loss - boosted's, on the same tokens (millinats)")
+BETTER = Quantity("share of tokens that boosted predicts better than standard - one half (%)")
 OUTSIDE = Quantity("share of outputs outside the hull (%)", 100.0)
 FARTHER = Quantity("hull distance beyond head_dim, boosted over random (%)")
 SHARPNESS_AND_GATE = Quantity("correlation of sharpness and gate")
@@ -92,6 +95,8 @@ QUANTITIES = (
     ROUND_1_OVER_STANDARD,
     *OF_SEVERAL_LAYERS,
     FITS,
+    GAIN,
+    BETTER,
     OUTSIDE,
     FARTHER,
     *RELATED,
@@ -186,6 +191,25 @@ def dynamics(m: int, value: Callable[[RoundDynamics], float]) -> Measure:
     return lambda found, layer: value(by_layer(found.dynamics, m)[layer])
 
 
+def attended(kind: str, m: int) -> Measure:
+    """Percent of a round's attention that falls on a kind of keys."""
+    return lambda found, layer: 100 * by_layer(found.specialisation.model.rows, m)[layer].mean[kind]
+
+
+def attended_by_standard(kind: str) -> Measure:
+    def measure(found: Analysis, layer: int) -> float:
+        assert found.specialisation.against is not None
+        return 100 * by_layer(found.specialisation.against.rows, 0)[layer].mean[kind]
+
+    return measure
+
+
+def of_kind(kind: str) -> dict[str, Measure]:
+    """The rows about one kind of keys."""
+    rounds = {f"attention to {kind}, round {m} (%)": attended(kind, m) for m in (0, 1)}
+    return {f"attention to {kind}, standard (%)": attended_by_standard(kind), **rounds}
+
+
 MEASURES: dict[str, Measure] = {
     MEAN_GATE: gate(lambda g: g.mean),
     SPREAD: gate(lambda g: g.spread),
@@ -216,4 +240,5 @@ MEASURES: dict[str, Measure] = {
     "norm of x - F over norm of x, round 0": dynamics(0, lambda d: d.left),
     "norm of x - F over norm of x, round 1": dynamics(1, lambda d: d.left),
     "cosine of correction and residual": dynamics(1, lambda d: d.cosine),
+    **{name: measure for kind in KEY_KINDS for name, measure in of_kind(kind).items()},
 }

@@ -212,10 +212,10 @@ def timing_trial(preset: Preset, arms: Mapping[str, Arm], name: str) -> Trial:
 
 
 def derived_trial(
-    preset: Preset, corpus: str, seed: int, name: str, work: str, after: Trial, options: Mapping[str, Any]
+    preset: Preset, corpus: str, seed: int, name: str, work: str, after: Trial, options: Mapping[str, Any], rate: float
 ) -> Trial:
-    """A model that another trial's result decides upon."""
-    plain = training_trial(preset, corpus, {}, seed, name)
+    """A model that another trial's result decides upon; ``rate`` is the factor on the recipe's rates."""
+    plain = training_trial(preset, corpus, {}, seed, name, factor=rate)
     return Trial(
         work=work,
         config={**plain.config, **options},

@@ -11,12 +11,14 @@ from boosted_attention.analysis.survey import by_layer
 from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._arms import BOOSTED, PLAIN, STANDARD, seeds_of
 from boosted_attention.lab.experiments.language._measures import (
+    BETTER,
     BY_LAYER,
     ENTROPY_0,
     ENTROPY_1,
     ENTROPY_STANDARD,
     FARTHER,
     FITS,
+    GAIN,
     HULL_AND_GATE,
     HULL_DISTANCE,
     IMPORTANCE_AND_GATE,
@@ -108,12 +110,15 @@ def collect(preset: Preset, results: Results) -> Table:
                 if cell is not None and (name, layer) in BY_LAYER
             }
         add_differences(table, preset, corpus, found)
+        compare(table, preset, corpus, gains(found))
         add_relations(table, preset, corpus, found)
         one = next(iter(found.values()))
         picked = "; ".join(f"seed {seed}: {a.importance.worth_boosting}" for seed, a in found.items())
+        uniform = ", ".join(f"{kind} {100 * part:.1f}" for kind, part in one.specialisation.model.uniform.items())
         table.notes.append(
             f"{short(preset, corpus)}: {one.sequences} test sequences of {one.length} tokens, data {one.data}."
             f" Layers whose correction is missed, the interval over sequences above zero: {picked}."
+            f" Uniform attention would give each kind of keys, in percent: {uniform}."
         )
     name_missing(table, n_layers)
     table.notes.append(
@@ -195,6 +200,16 @@ def add_differences(table: Table, preset: Preset, corpus: str, found: Found) -> 
     compare(table, preset, corpus, pairs)
     means = {ENTROPY_STANDARD: standard, ENTROPY_0: first, ENTROPY_1: second}
     table.quantities |= {located(preset, corpus, q): over_seeds(values) for q, values in means.items()}
+
+
+def gains(found: Found) -> list[Paired]:
+    """How much better the boosted model predicts the tokens of the test sequences than the standard one, by seed."""
+    tokenwise = {seed: a.corrections for seed, a in found.items() if a.corrections is not None}
+    assert len(tokenwise) == len(found)  # every analysis is of a pair
+    return [
+        against_zero(GAIN, {seed: 1000 * one.gain.mean for seed, one in tokenwise.items()}),
+        against_zero(BETTER, {seed: 100 * one.share_better - 50 for seed, one in tokenwise.items()}),
+    ]
 
 
 def over_others(values: Mapping[int, float], layer: int, of: Callable[[list[float]], float]) -> float:

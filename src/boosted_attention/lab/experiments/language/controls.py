@@ -18,11 +18,13 @@ from boosted_attention.lab.experiments.language._arms import (
     PARALLEL,
     PLAIN,
     SEQUENTIAL,
+    SHARED,
     STANDARD,
     TWICING,
     Arm,
     all_arms,
     main_arms,
+    rate_of,
     seeds_named,
 )
 from boosted_attention.lab.experiments.language._shared import (
@@ -58,9 +60,10 @@ RIVALS = (
     TWICING,
     FAIR,
     PARALLEL,
-    SEQUENTIAL,
     EQUAL_FLOPS,
     DEEPER,
+    SHARED,
+    SEQUENTIAL,
     MORE_HEADS,
     LATE_TWICING,
     *OTHER_FORMS,
@@ -85,7 +88,8 @@ def timings(preset: Preset) -> Trial:
 
 
 def timed(preset: Preset, corpus: str, seed: int) -> Trial:
-    return derived_trial(preset, corpus, seed, TIMED, "language.train-time-matched", timings(preset), {})
+    after, rate = timings(preset), rate_of(preset, PLAIN[STANDARD])
+    return derived_trial(preset, corpus, seed, TIMED, "language.train-time-matched", after, {}, rate)
 
 
 def timed_seeds(preset: Preset, corpus: str) -> tuple[int, ...]:

@@ -89,7 +89,9 @@ def collect(preset: Preset, results: Results) -> Table:
     steps = preset_steps(preset)
     times = preset.text.decided.step_times
     told = [
-        f"{LONGER[name]}: {round(steps / times[name]):,} steps, since one takes {times[name]:.2f}" for name in times
+        f"{LONGER[name]}: {round(steps / times[name]):,} steps, since one takes {times[name]:.2f}"
+        for name in LONGER
+        if name in times
     ]
     table.notes.append(f"Of the time of a boosted step, of which there are {steps:,}: {'; '.join(told) or 'unknown'}.")
     return table

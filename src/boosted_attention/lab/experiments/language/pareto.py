@@ -106,10 +106,11 @@ def collect(preset: Preset, results: Results) -> Table:
         found = read(preset, results, corpus, arms(preset))
         note_diverged(table, preset, corpus, found)
         by_flops, by_time = {}, {}
+        common = [seed for seed in preset.text.seeds if all(seed in by_seed for by_seed in found.values())]
         for name, by_seed in found.items():
             one = next(iter(by_seed.values()))
             flops = 3 * one.flops_per_token * one.tokens / 1e12
-            ours = over_seeds(perplexity(by_seed))
+            ours = over_seeds({seed: perplexity(by_seed)[seed] for seed in common})
             cells = [Cell(ours), Cell(exactly(flops)), Cell(exactly(ratios[name]))]
             table.add_row(row_label(preset, corpus, name), cells)
             by_flops[name], by_time[name] = (flops, ours.mean), (ratios[name], ours.mean)
@@ -119,6 +120,11 @@ def collect(preset: Preset, results: Results) -> Table:
             text = "; ".join(f"{name} by {' and '.join(by)}" for name, by in beaten.items()) or "none"
             table.notes.append(
                 f"{short(preset, corpus)}, {what}, by the means: on the front {', '.join(front)}. Dominated: {text}."
+            )
+        if found:
+            table.notes.append(
+                f"{short(preset, corpus)}: perplexities are over the seeds that all models of the table have: "
+                f"{', '.join(map(str, common))}."
             )
     return table
 

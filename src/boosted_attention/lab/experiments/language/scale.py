@@ -104,14 +104,31 @@ def trials(preset: Preset) -> list[Trial]:
     return listed
 
 
+def needed(preset: Preset) -> list[Trial]:
+    """The preset's own width, where there are further sizes, each of which is shown once it is there; or all widths."""
+    return pairs(preset, preset.text.configuration().model.d_model) if preset.text.sizes else trials(preset)
+
+
+def read_width(preset: Preset, results: Results, corpus: str, width: int) -> Found:
+    """Both models of a width with all their seeds; nothing where one is not there yet."""
+    found = Found()
+    with suppress(KeyError, UndecidedError):
+        both = {seed: pair(preset, corpus, width, seed) for seed in seeds(preset)}
+        boosted, matched = (
+            by_seed(results, f"{name}, d={width}", {seed: trials[i] for seed, trials in both.items()})
+            for i, name in enumerate(("boosted", "matched"))
+        )
+        found.add(boosted)
+        found.add(matched)
+    return found
+
+
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset, ["boosted", "matched standard", "difference (%)"])
     for corpus in texts(preset):
         found = Found()
         for width in widths(preset):
-            both = {seed: pair(preset, corpus, width, seed) for seed in seeds(preset)}
-            for i, name in enumerate(("boosted", "matched")):
-                found.add(by_seed(results, f"{name}, d={width}", {seed: trials[i] for seed, trials in both.items()}))
+            found.add(read_width(preset, results, corpus, width))
         require_alike(found, corpus)
         note_diverged(table, preset, corpus, found)
         if found.diverged:
@@ -120,7 +137,7 @@ def collect(preset: Preset, results: Results) -> Table:
         else:
             add_widths(table, preset, corpus, found)
     for one in at_sizes(preset).values():
-        table.notes += [describe_sweep(one, results, name) for name in sweep.arms(one)]
+        table.notes += [describe_sweep(one, results, name) for name in sweep.finished(one)]
     for text in set(table.places) - {short(preset, corpus) for corpus in texts(preset)}:
         table.missing |= {q.on(text): "not run" for q in (OWN_WIDTH, BY_WIDTH, BY_LOSS)}
     tokens = "The recipes' own steps" if preset.text.sizes else "Equal tokens per parameter"
@@ -129,22 +146,28 @@ def collect(preset: Preset, results: Results) -> Table:
 
 
 def add_widths(table: Table, preset: Preset, corpus: str, found: Found) -> None:
-    """A row per width, and how the gain changes from width to width."""
+    """A row per width, and how the gain changes from width to width once all are there."""
     gains: dict[int, BySeed] = {}
     strength: dict[int, BySeed] = {}
-    for width in widths(preset):
+    there = [width for width in widths(preset) if f"boosted, d={width}" in found]
+    for width in there:
         boosted, standard = (perplexity(found[f"{name}, d={width}"]) for name in ("boosted", "matched"))
         gains[width] = percent(boosted, standard)
         strength[width] = {seed: math.log(value) for seed, value in standard.items()}
         cells = [Cell(over_seeds(values)) for values in (boosted, standard, gains[width])]
         table.add_row(row_of(preset, corpus, width), cells)
+    own = gains[preset.text.configuration().model.d_model]
+    compare(table, preset, corpus, [against_zero(OWN_WIDTH, own)])
+    absent = [f"d={width}" for width in widths(preset) if width not in there]
+    if absent:
+        why = f"{' and '.join(absent)} was not run"
+        table.missing |= {located(preset, corpus, q): why for q in (BY_WIDTH, BY_LOSS)}
+        return
     by_width = {s: slope([math.log(d) for d in gains], [gains[d][s] for d in gains]) for s in seeds(preset)}
     by_loss = {s: slope([strength[d][s] for d in gains], [gains[d][s] for d in gains]) for s in seeds(preset)}
     # The gain is how far perplexity falls, so that a slope below zero means it fades.
     fading = {s: -value for s, value in by_width.items()}
-    own = gains[preset.text.configuration().model.d_model]
-    changes = [against_zero(OWN_WIDTH, own), against_zero(BY_WIDTH, fading), against_zero(BY_LOSS, by_loss)]
-    compare(table, preset, corpus, changes)
+    compare(table, preset, corpus, [against_zero(BY_WIDTH, fading), against_zero(BY_LOSS, by_loss)])
 
 
 def row_of(preset: Preset, corpus: str, width: int) -> str:
@@ -175,7 +198,9 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
             )
         )
     panels += [
-        sweep.sweep_panel(one, results, one.text.corpora[0], f"rates at d={d}") for d, one in at_sizes(preset).items()
+        sweep.sweep_panel(one, results, one.text.corpora[0], f"rates at d={d}")
+        for d, one in at_sizes(preset).items()
+        if sweep.finished(one) == list(sweep.arms(one))
     ]
     return Figure(
         name="scale",
@@ -210,4 +235,5 @@ EXPERIMENT = Experiment(
     collect=collect,
     claims=CLAIMS,
     figure=figure,
+    needed=needed,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boosted_attention.lab.experiment import Experiment, Results
-from boosted_attention.lab.experiments.language._arms import BOOSTED, PLAIN, STANDARD
+from boosted_attention.lab.experiments.language._arms import BOOSTED, PLAIN, STANDARD, rate_of
 from boosted_attention.lab.experiments.language._shared import (
     add_arms,
     by_seed,
@@ -39,8 +39,8 @@ def worth(preset: Preset, corpus: str, seed: int) -> Trial:
 
 def selected(preset: Preset, corpus: str, seed: int, name: str) -> Trial:
     options = {"choose": CHOICES[name]}
-    before = worth(preset, corpus, seed)
-    return derived_trial(preset, corpus, seed, name, "language.train-selected", before, options)
+    before, rate = worth(preset, corpus, seed), rate_of(preset, PLAIN[BOOSTED])
+    return derived_trial(preset, corpus, seed, name, "language.train-selected", before, options, rate)
 
 
 def trials(preset: Preset) -> list[Trial]:

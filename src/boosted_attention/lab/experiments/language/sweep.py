@@ -51,6 +51,17 @@ def trials(preset: Preset) -> list[Trial]:
     ]
 
 
+def finished(preset: Preset) -> list[str]:
+    """The arms whose sweep is complete, so that their rate is decided; none where no arm is tuned."""
+    return [name for name in arms(preset) if name in preset.text.decided.rates.get(preset.text.recipe, {})]
+
+
+def at_edge(preset: Preset, results: Results) -> list[str]:
+    """The arms whose complete sweep has its best at an edge of the grid: a better rate may lie beyond it."""
+    first = preset.text.corpora[0]
+    return [name for name in finished(preset) if not is_inside(points_of(preset, results, first, name))]
+
+
 def points_of(preset: Preset, results: Results, corpus: str, name: str) -> dict[float, float | None]:
     """The sweep of one arm on one corpus."""
     return points_at(preset, results, corpus, name, grid(preset, name))
