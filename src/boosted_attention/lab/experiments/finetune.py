@@ -217,9 +217,9 @@ def notes(preset: Preset, results: Results, found: Found) -> list[str]:
     ]
     timed = from_json(StepRatios, results(timing(preset)))
     decoded = from_json(DecodeCosts, results(decoding(preset)))
-    for what, found in (("Training steps", timed), ("Decoded tokens", decoded)):
-        if found.measured_quartiles is not None:
-            spread = with_quartiles(found.measured, found.measured_quartiles)
+    for what, ratios in (("Training steps", timed), ("Decoded tokens", decoded)):
+        if ratios.measured_quartiles is not None:
+            spread = with_quartiles(ratios.measured, ratios.measured_quartiles)
             told.append(f"{what}, median and quartiles of {size.timed_steps} turns: {spread}.")
     if len(seeds(preset)) == 1:
         told.append("One seed: how much of a difference is chance is not known.")
