@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.drawing import standalone
 from benchmarks.results import Results
 from benchmarks.section import table
 from benchmarks.sections import SECTIONS
 from benchmarks.sections.steps import STEPS
 from benchmarks.targets import Target, fairness, targets
+from boosted_attention.report.standalone import standalone
 
 PAGE, PLOTS = "benchmarks.md", "benchmarks"  # in the folder of the docs
 INTRODUCTION = """# Benchmarks

@@ -51,8 +51,6 @@ def main() -> int:
         f"text:{text}",
         "--out",
         run,
-        "--lr",
-        3e-5,
         "--batch-size",
         1,
         "--accumulate",

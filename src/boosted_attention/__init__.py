@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from boosted_attention.attention.layer import AttentionLayer as AttentionLayer
     from boosted_attention.attention.layer import BoostedAttention as BoostedAttention
     from boosted_attention.attention.layer import StandardAttention as StandardAttention
-    from boosted_attention.attention.learner import SoftmaxLearner as SoftmaxLearner
     from boosted_attention.attention.learner import list_learners as list_learners
     from boosted_attention.attention.learner import register_learner as register_learner
     from boosted_attention.attention.masks import document_mask as document_mask
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from boosted_attention.attention.masks import padding_mask as padding_mask
     from boosted_attention.attention.multihead import BoostedMultiheadAttention as BoostedMultiheadAttention
     from boosted_attention.attention.options import LayerOptions as LayerOptions
+    from boosted_attention.attention.softmax import SoftmaxLearner as SoftmaxLearner
     from boosted_attention.attention.switch import disable_rounds as disable_rounds
     from boosted_attention.attention.trace import LayerTrace as LayerTrace
     from boosted_attention.attention.trace import RoundTrace as RoundTrace

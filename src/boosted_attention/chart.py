@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from boosted_attention.statistics import Estimate
 
@@ -83,6 +84,8 @@ def bounds(panel: Panel) -> tuple[float, float, float, float]:
     y_air = (y_high - y_low) * 0.06 or max(abs(y_high), 1.0) * 0.05
     if panel.log_x:
         return x_low / 1.1, x_high * 1.1, y_low - y_air, y_high + y_air
+    if panel.ticks is not None and len(panel.ticks) > 1 and not any(s.style == "bars" for s in panel.series):
+        x_air = min(b - a for a, b in pairwise(sorted(panel.ticks))) / 2  # room for names below the first and the last
     flat = panel.from_zero or any(series.style == "bars" for series in panel.series)
     low = 0.0 if flat and y_low >= 0 else y_low - y_air
     return x_low - x_air, x_high + x_air, low, y_high + y_air

@@ -8,7 +8,7 @@ from torch.func import functional_call, stack_module_state
 from torch.profiler import ProfilerActivity, profile
 
 from boosted_attention import BoostedAttention, HopfieldAttention, LayerTrace, capture, list_attention
-from boosted_attention.attention import learner as learner_module
+from boosted_attention.attention import round_call as round_call_module
 from boosted_attention.attention.checks import in_order, sample_call
 from boosted_attention.attention.kernels import explicit
 from tests.conftest import D_MODEL, N_HEADS, build, every_layer, randn
@@ -186,8 +186,8 @@ def by_parallax(p, trace):
 def test_a_map_that_a_formula_contains_is_dropped_once_wherever_it_stands(name, formula, monkeypatch):
     """One set of dropped weights decides the output, and traces show the weights before dropout."""
     layer, x = build(name, dropout=0.5, out_proj=False), randn(2, 9, D_MODEL)
-    found, drop = [], learner_module.dropped
-    monkeypatch.setattr(learner_module, "dropped", lambda *given: found.append(drop(*given)) or found[-1])
+    found, drop = [], round_call_module.dropped
+    monkeypatch.setattr(round_call_module, "dropped", lambda *given: found.append(drop(*given)) or found[-1])
     with capture(layer) as traces:
         y = layer(x)
     (weights,), trace = found, traces[""].rounds[0]

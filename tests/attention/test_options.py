@@ -29,9 +29,10 @@ from boosted_attention import (
 )
 from boosted_attention.attention import reference
 from boosted_attention.attention.gates import GATES
-from boosted_attention.attention.learner import LEARNERS, SoftmaxLearner, own_options, register_learner
+from boosted_attention.attention.learner import LEARNERS, own_options, register_learner
 from boosted_attention.attention.options import CHOICES, OPTION_NAMES, LayerOptions, help_lines, layer_options
 from boosted_attention.attention.residuals import RESIDUALS
+from boosted_attention.attention.softmax import SoftmaxLearner
 from boosted_attention.documentation import argument_texts, field_texts
 from tests.conftest import D_MODEL, N_HEADS, build, randn, suited
 

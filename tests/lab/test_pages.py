@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from boosted_attention.cli.main import main
-from boosted_attention.lab.pages import BLOCKS, INTERVAL, REFERENCE, blanked, block, fill, problems
+from boosted_attention.lab.pages import BLOCK, BLOCKS, INTERVAL, REFERENCE, blanked, fill, problems
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -31,9 +31,9 @@ def text_of(page):
 def test_every_number_is_what_the_results_say(page, monkeypatch):
     """The error rates of judging.md take long: tests/lab/judging/test_error_rates.py is about their block."""
     text = text_of(page)
-    rates = block("error rates").search(text)
-    if rates is not None:
-        monkeypatch.setitem(BLOCKS, "error rates", lambda results: rates[0])
+    for block in BLOCK.finditer(text):
+        if block["kind"] == "error rates":
+            monkeypatch.setitem(BLOCKS, "error rates", lambda results, inside=block["inside"]: inside)
     assert problems(text, RESULTS, page) == []
 
 
@@ -65,7 +65,7 @@ def test_twenty_changed_digits_are_all_named():
 
 def is_result(text: str, start: int) -> bool:
     """Whether a number stands in a block of results or at a reference."""
-    blocks = [m.span() for m in block("results").finditer(text)]
+    blocks = [m.span("inside") for m in BLOCK.finditer(text)]
     references = [m.span("value") for m in REFERENCE.finditer(blanked(text))]
     return any(low <= start < high for low, high in blocks + references)
 
@@ -128,7 +128,22 @@ def test_blocks_are_written_between_their_marks(tmp_path):
     assert problems(page, RESULTS, "page")
     with pytest.raises(ValueError, match="has no place for results"):
         fill("nothing", RESULTS, "page")
-    assert set(BLOCKS) == {"results", "error rates"}
+
+
+def test_a_block_may_be_one_table():
+    mark = "table quick rounds"
+    page = f"before\n<!-- {mark} -->\n<!-- /{mark} -->\nafter\n"
+    filled = fill(page, RESULTS, "page")
+    assert filled.startswith(f"before\n<!-- {mark} -->\n\n| | ")
+    assert "##" not in filled
+    assert problems(filled, RESULTS, "page") == []
+    number = NUMBER.search(filled)[0]
+    (said,) = problems(filled.replace(number, "123.4", 1), RESULTS, "page")
+    assert said == f"page:6: 123.4 is {number} by the results"
+    for absent in ("quick runds", "nowhere rounds"):
+        folder, experiment = absent.split()
+        with pytest.raises(ValueError, match=f"results/{folder} has no table '{experiment}', which a page asks for"):
+            fill(page.replace("quick rounds", absent), RESULTS, "page")
 
 
 def test_the_command_checks_pages(tmp_path, capsys):

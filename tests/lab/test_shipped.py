@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from boosted_attention.cli.main import main
 from boosted_attention.lab.experiments import EXPERIMENTS, LANGUAGE
 from boosted_attention.lab.experiments.language import sweep
 from boosted_attention.lab.experiments.language._arms import STANDARD
@@ -25,6 +26,7 @@ from boosted_attention.lab.shipped import shipped
 from boosted_attention.lab.trials.store import FOLDER, load_record, write_record
 from boosted_attention.lab.trials.trial import WORKS
 from boosted_attention.records import to_json
+from boosted_attention.report.pictures import picture_problems
 from boosted_attention.storage.sealing import write_sealed
 from tests.lab.experiments.language.arena import SMALL, write_made
 from tests.lab.experiments.language.tournament import PRESET, finished
@@ -185,16 +187,51 @@ def test_shipped_results_are_shown_folder_by_folder(language_smoke, tmp_path):
         shipped(tmp_path)
 
 
-def test_a_folder_of_the_tournament_shows_its_table(tmp_path):
+@pytest.fixture(scope="module")
+def tournament(tmp_path_factory):
+    """A folder of results with a finished tournament in it, and what it holds."""
+    results = tmp_path_factory.mktemp("results")
     now, known = finished()
-    out = tmp_path / "forms"
+    out = results / "forms"
     for trial in all_trials(["lm-forms"], now):
         (out / FOLDER / trial.key).mkdir(parents=True)
         write_record(out / FOLDER / trial.key, trial, known[trial.key], 1.0)
     found = reread(PRESET, out)
     write(found, found.preset, out)
-    block = shipped(tmp_path)
+    return results, found
+
+
+def test_a_folder_of_the_tournament_shows_its_table(tournament):
+    results, found = tournament
+    block = shipped(results)
     assert f"#### {found.tables['lm-forms'].title}\n" in block
     assert all(f"| {name} | " in block for name in found.tables["lm-forms"].rows)
     assert all(note in block for note in found.tables["lm-forms"].notes)
     assert f"| {A_FORM_PAYS.sentence} | wikitext-2" in block
+
+
+def test_pictures_stand_beside_the_page(tournament, tmp_path, capsys):
+    results, _ = tournament
+    page, picture = tmp_path / "page.md", tmp_path / "results" / "forms" / "forms.svg"
+
+    def command(*words) -> int:
+        with pytest.raises(SystemExit) as stop:
+            main(["results", str(results), *map(str, words)])
+        return int(stop.value.code or 0)
+
+    page.write_text("<!-- results -->\n<!-- /results -->\n")
+    assert command("--page", page) == 0
+    assert "](results/forms/forms.svg)\n" in page.read_text()
+    assert picture.read_text().startswith("<svg ")
+    assert command("--check", page) == 0
+    picture.write_text(picture.read_text().replace("</text>", "!</text>", 1))
+    capsys.readouterr()
+    assert command("--check", page) == 1
+    assert capsys.readouterr().out == f"{picture} is not the picture that the results give\n"
+    picture.unlink()
+    assert command("--check", page) == 1
+    assert capsys.readouterr().out == f"{picture} is missing: a picture of the results\n"
+
+
+def test_shipped_pictures_are_those_of_the_shipped_results():
+    assert picture_problems(ROOT / "docs" / "results.md", ROOT / "results") == []

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from boosted_attention import KVCache, LanguageModelConfig, capture
-from boosted_attention.attention.learner import split_heads
+from boosted_attention.attention.heads import split_heads
 from tests.model.depth import SMALL, assert_causal_and_cached, assert_like_oracle, counted_flops, small, tokens
 
 ON = {"value_residual": True}

@@ -1,5 +1,6 @@
 """Fine-tuning with the project's trainer: what is trained, kept, resumed, and refused."""
 
+import inspect
 import json
 import shutil
 from dataclasses import replace
@@ -9,6 +10,7 @@ import torch
 import transformers
 from torch import nn
 
+from boosted_attention.cli.finetune import prepare as prepare_command
 from boosted_attention.cli.main import main
 from boosted_attention.data.tokenizer import build_tokenizer
 from boosted_attention.data.tokens import DataConfig, prepare
@@ -236,6 +238,29 @@ def test_from_the_command_line(models, text_file, tmp_path, capsys):
     assert stored["train"] == "correction"
     found = json.loads((out / "analysis" / "analysis.json").read_text())
     assert found["rounds"] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("boosted", "given", "rate"),
+    [
+        ({}, [], 1e-4),
+        ({"kv": "shared"}, [], 1e-4),
+        ({"rank": 4}, [], 1e-3),
+        ({"rank": 4}, ["--train", "all"], 3e-5),
+        ({}, ["--train=lora"], 1e-3),
+    ],
+)
+def test_the_default_rate_suits_what_is_trained(boosted, given, rate, tmp_path):
+    boost(tiny("llama"), **boosted).save_pretrained(tmp_path)
+    run = prepare_command([str(tmp_path), *given])
+    assert inspect.signature(run).parameters["training"].default.lr == rate
+
+
+def test_a_rate_is_asked_of_sound_folders_alone(tmp_path):
+    """What is wrong with a folder is said by the command, not by its defaults."""
+    (tmp_path / "config.json").write_text('{"boosting": ["rank"]}')
+    for args in ([str(tmp_path)], ["nowhere"], ["--out", "\0"]):
+        assert inspect.signature(prepare_command(args)).parameters["training"].default.lr == 1e-4
 
 
 @pytest.mark.parametrize(

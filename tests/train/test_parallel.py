@@ -131,7 +131,7 @@ def alone(text_file, tmp_path_factory):
 def test_torchrun_takes_no_option_of_ours_for_its_own():
     """A name that is the beginning of one of its own would be refused before we see it."""
     theirs = {name.replace("_", "-") for action in get_args_parser()._actions for name in action.option_strings}
-    for run_of in (train.prepare([]), finetune.run):
+    for run_of in (train.prepare([]), finetune.prepare([])):
         for name in Wording(run_of).options:
             flag = f"--{name.replace('_', '-')}"
             assert not any(other.startswith(flag) for other in theirs), flag

@@ -16,22 +16,13 @@ from boosted_attention.attention.cache import KVCache, LayerCache
 from boosted_attention.attention.gates import GATES
 from boosted_attention.attention.halting import HaltingUnit, PonderCosts, RoundHalting, Tokens
 from boosted_attention.attention.kernels import choose_kernel
-from boosted_attention.attention.learner import (
-    LEARNERS,
-    KeyValue,
-    Learner,
-    Projected,
-    RoundCall,
-    SoftmaxLearner,
-    ValueChange,
-    learner_class,
-    own_options,
-    resolve,
-)
+from boosted_attention.attention.learner import LEARNERS, Learner, learner_class, own_options, resolve
 from boosted_attention.attention.masks import Mask, build_mask
 from boosted_attention.attention.options import LAYER_DEFAULTS, ZERO_GATES, LayerOptions, layer_options
 from boosted_attention.attention.residuals import RESIDUALS
 from boosted_attention.attention.rotary import Angles, rotary_angles
+from boosted_attention.attention.round_call import KeyValue, Projected, RoundCall, ValueChange
+from boosted_attention.attention.softmax import SoftmaxLearner
 from boosted_attention.attention.trace import LayerTrace, Traced
 from boosted_attention.compat import has_values, inside_transform
 from boosted_attention.documentation import Option, with_arguments

@@ -8,6 +8,8 @@ from pathlib import Path
 def run(folder: Path = Path("results"), /, *, page: Path | None = None, check: tuple[Path, ...] = ()) -> int:
     """Show the results of a checkout's results/ folder, write them into a page, or check the numbers of pages.
 
+    A page with all results has its pictures in a folder "results" beside it, which are written and checked with it.
+
     Example: boosted-attention results --page docs/results.md
 
     Example: boosted-attention results --check README.md docs/results.md
@@ -22,6 +24,7 @@ def run(folder: Path = Path("results"), /, *, page: Path | None = None, check: t
 
     from boosted_attention.lab.pages import fill, problems
     from boosted_attention.lab.shipped import shipped
+    from boosted_attention.report.pictures import picture_problems, write_pictures
     from boosted_attention.storage.writing import write_atomically
     from boosted_attention.validation import require
 
@@ -30,11 +33,13 @@ def run(folder: Path = Path("results"), /, *, page: Path | None = None, check: t
         require(path.is_file(), f"{str(path)!r} is not a file")
     if check:
         found = [said for path in check for said in problems(path.read_text(encoding="utf-8"), folder, str(path))]
+        found += [said for path in check for said in picture_problems(path, folder)]
         print("\n".join(found) or "every number is what the results say")
         return 1 if found else 0
     if page is None:
         Console().print(Markdown(shipped(folder)))
         return 0
     write_atomically(page, fill(page.read_text(encoding="utf-8"), folder, str(page)))
-    print(f"written: {page}")
+    for written in (page, *write_pictures(page, folder)):
+        print(f"written: {written}")
     return 0

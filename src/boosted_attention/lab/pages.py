@@ -4,6 +4,10 @@
     ...
     <!-- /results -->
 
+    <!-- table finetune finetune -->              the same with one table: folder, experiment
+    ...
+    <!-- /table finetune finetune -->
+
     7.8 [6.6, 9.1]<!--= quick rounds: M=2 - M=1 -->      a mean with its interval: folder, experiment, quantity
     9.5<!--= paper's rounds: M=2 - M=1 -->               what the paper has for it: experiment, quantity
 
@@ -21,12 +25,23 @@ from pathlib import Path
 
 from boosted_attention.lab.experiments import EXPERIMENTS
 from boosted_attention.lab.judging.error_rates import error_rates
+from boosted_attention.lab.judging.table import grids
 from boosted_attention.lab.reproduce import Reproduction, reread, stored_preset
-from boosted_attention.lab.shipped import folders, shipped
+from boosted_attention.lab.shipped import folders, shipped, table_of
 from boosted_attention.statistics import Estimate
 from boosted_attention.validation import require
 
-BLOCKS: dict[str, Callable[[Path], str]] = {"results": shipped, "error rates": lambda results: error_rates()}
+# What stands in a block, given the folder of results and the words after the block's kind.
+BLOCKS: dict[str, Callable[..., str]] = {
+    "results": shipped,
+    "error rates": lambda results: error_rates(),
+    "table": lambda results, folder, experiment: one_table(results, folder, experiment),
+}
+BLOCK = re.compile(
+    rf"(?P<open><!-- (?P<mark>(?P<kind>{'|'.join(BLOCKS)})(?P<words>(?: [^\s>]+)*)) -->\n)"
+    r"(?P<inside>.*?)(?P<close><!-- /(?P=mark) -->)",
+    re.DOTALL,
+)
 PAPER = "paper's"  # in the place of a folder, and no folder's name: results of the preset "paper" may ship
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
 VALUE = r"[-+]?\d[\d.,]*(?: \[[-+\d., ]+\])?"
@@ -43,9 +58,22 @@ DECIMAL = re.compile(r"[-+]?\d[\d,]*(?:\.\d+(?: ?%)?| ?%)")
 SETTINGS = re.compile(r"\b[\d.]+ M\b|\b95 %|\bsigma = [\d.]+(?: to [\d.]+)?")
 
 
-def block(name: str) -> re.Pattern[str]:
-    """Return a pattern for a block with its marks."""
-    return re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", re.DOTALL)
+def made(match: re.Match[str], results: Path) -> str:
+    """Return what a block would hold if it were written now."""
+    return BLOCKS[match["kind"]](results, *match["words"].split())
+
+
+def shows_all(text: str) -> bool:
+    """Whether a page has the block with all results."""
+    return any(match["kind"] == "results" for match in BLOCK.finditer(text))
+
+
+def one_table(results: Path, folder: str, experiment: str) -> str:
+    """Return a table with its comparisons, without its heading and notes."""
+    found = table_of(results, folder, experiment)
+    require(found is not None, f"results/{folder} has no table {experiment!r}, which a page asks for")
+    assert found is not None
+    return f"\n{grids(found)}\n"
 
 
 def fill(text: str, results: Path, what: str) -> str:
@@ -56,14 +84,11 @@ def fill(text: str, results: Path, what: str) -> str:
         results: the folder of results that ship.
         what: the page's name, for messages.
     """
-    marked = [name for name in BLOCKS if block(name).search(text)]
     require(
-        bool(marked), f"{what} has no place for results: it needs lines such as <!-- results --> and <!-- /results -->"
+        BLOCK.search(text) is not None,
+        f"{what} has no place for results: it needs lines such as <!-- results --> and <!-- /results -->",
     )
-    for name in marked:
-        made = BLOCKS[name](results)
-        text = block(name).sub(lambda _, made=made: made, text)
-    return text
+    return BLOCK.sub(lambda match: match["open"] + made(match, results) + match["close"], text)
 
 
 def problems(text: str, results: Path, what: str) -> list[str]:
@@ -75,10 +100,10 @@ def problems(text: str, results: Path, what: str) -> list[str]:
         what: the page's name, for messages.
     """
     found = []
-    for name, make in BLOCKS.items():
-        for match in block(name).finditer(text):
-            first = text.count("\n", 0, match.start()) + 1
-            found += [f"{what}:{first + line}: {said}" for line, said in differences(match[0], make(results))]
+    for match in BLOCK.finditer(text):
+        first = text.count("\n", 0, match.start("inside")) + 1
+        said = differences(match["inside"], made(match, results))
+        found += [f"{what}:{first + line}: {difference}" for line, difference in said]
     outside = blanked(text)
     known = Known(results)
     referenced = set()
@@ -98,9 +123,7 @@ def problems(text: str, results: Path, what: str) -> list[str]:
 
 def blanked(text: str) -> str:
     """Return a page with everything blank that is generated, code, or from before numbers had references."""
-    for pattern in (EXEMPT, *map(block, BLOCKS)):
-        text = pattern.sub(blank, text)
-    return text
+    return BLOCK.sub(blank, EXEMPT.sub(blank, text))
 
 
 def blank(match: re.Match[str]) -> str:

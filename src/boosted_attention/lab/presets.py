@@ -327,10 +327,10 @@ PRESETS = {
             "lm-normalization",
             "lm-kv-source",
             "lm-rounds",
-            "lm-scale",
             "lm-convergence",
             "analysis",
             "lm-pareto",
+            "lm-scale",
         ),
         text=TextPreset(
             recipe="arena",

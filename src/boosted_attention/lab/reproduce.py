@@ -27,7 +27,7 @@ from boosted_attention.lab.judging.judge import Ledger, judge
 from boosted_attention.lab.judging.ledger import as_rows
 from boosted_attention.lab.judging.table import Table, render
 from boosted_attention.lab.presets import PRESETS, Preset, UndecidedError
-from boosted_attention.lab.trials.runner import Executor, execute
+from boosted_attention.lab.trials.runner import Executor, Follow, execute
 from boosted_attention.lab.trials.store import FOLDER, Outcome, require_layout, require_one_torch, stored
 from boosted_attention.lab.trials.trial import Settings, Trial
 from boosted_attention.records import to_json
@@ -65,6 +65,19 @@ def all_trials(names: Sequence[str], preset: Preset) -> list[Trial]:
             own = rank + further * len(names) if preset.experiments else 0
             trials.setdefault(trial.key, replace(trial, rank=own))
     return list(trials.values())
+
+
+def following(names: Sequence[str], preset: Preset) -> Follow:
+    """Return what lists every trial that results ask for; listed anew only when they decided more, since it is slow."""
+    listed: list[tuple[Preset, list[Trial]]] = []
+
+    def follow(so_far: Outcome) -> list[Trial]:
+        now = settled(preset, so_far.result)
+        if not listed or listed[-1][0] != now:
+            listed[:] = [(now, all_trials(names, now))]
+        return listed[-1][1]
+
+    return follow
 
 
 def known_trials(name: str, preset: Preset) -> list[Trial]:
@@ -152,7 +165,7 @@ def reproduce(
             settings=settings,
             console=console,
             executor=executor,
-            follow=lambda so_far: all_trials(names, settled(preset, so_far.result)),
+            follow=following(names, preset),
         )
         found = reread(preset, out)
         found.outcome.failures, found.outcome.remarks = outcome.failures, outcome.remarks

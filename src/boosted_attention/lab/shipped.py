@@ -1,7 +1,8 @@
 """The results that come with the project, as docs/results.md shows them.
 
 Every folder under results/ is the OUT of a ``reproduce``: this reads them and writes, for each, the facts it decides
-and the table of its language models; where the preset lists its experiments, all of their tables with their notes.
+and the table of its language models; where the preset lists its experiments, all of their tables with their notes and
+pictures.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from boosted_attention.lab.experiments import finetune
+from boosted_attention.chart import Figure
+from boosted_attention.lab.experiments import EXPERIMENTS, finetune
 from boosted_attention.lab.experiments.language import controls, main, normalization
 from boosted_attention.lab.experiments.language._arms import BOOSTED, STANDARD
 from boosted_attention.lab.experiments.language._shared import Relative, located, row_label
@@ -23,6 +25,7 @@ from boosted_attention.lab.work.language import LanguageResult, outcome_of
 from boosted_attention.statistics import Estimate
 from boosted_attention.validation import require
 
+PICTURES = "results"  # the folder of the pictures, beside the page
 # The first of these experiments that is there gives the table, with what the boosted model is compared with.
 SOURCES: dict[str, dict[str, Relative]] = {
     controls.EXPERIMENT.name: controls.OVER,
@@ -51,9 +54,41 @@ def section(name: str, folder: Path) -> str:
     source = next((experiment for experiment in SOURCES if experiment in found.tables), None)
     if source is not None:
         lines.append(language_models(found.preset, found, source))
-    whole = [*preset.experiments, finetune.EXPERIMENT.name]
-    lines += [in_full(found.tables[experiment]) for experiment in whole if experiment in found.tables]
+    for experiment in whole(found):
+        lines.append(in_full(found.tables[experiment]))
+        picture = drawn(found, experiment)
+        if picture is not None:
+            lines.append(f"![{picture.title}]({PICTURES}/{picture_file(name, picture)})\n")
     return "\n".join(lines)
+
+
+def whole(found: Reproduction) -> list[str]:
+    """The experiments that are there and are shown with notes and picture."""
+    return [name for name in (*found.preset.experiments, finetune.EXPERIMENT.name) if name in found.tables]
+
+
+def drawn(found: Reproduction, experiment: str) -> Figure | None:
+    """The figure of an experiment that is there; None where it has none."""
+    figure = EXPERIMENTS[experiment].figure
+    return None if figure is None else figure(found.preset, found.tables[experiment], found.outcome.result)
+
+
+def picture_file(name: str, picture: Figure) -> str:
+    """The file of a picture, in a folder named as its folder of results."""
+    return f"{name}/{picture.name}.svg"
+
+
+def pictures(results: Path) -> dict[str, Figure]:
+    """Every picture that ``shipped`` refers to, by its file."""
+    found = {name: reread(stored_preset(folder), folder) for name, folder in folders(results).items()}
+    made = [(name, drawn(one, experiment)) for name, one in found.items() for experiment in whole(one)]
+    return {picture_file(name, picture): picture for name, picture in made if picture is not None}
+
+
+def table_of(results: Path, name: str, experiment: str) -> Table | None:
+    """The table of an experiment in a folder of results; None where one of them is not there."""
+    folder = folders(results).get(name)
+    return None if folder is None else reread(stored_preset(folder), folder).tables.get(experiment)
 
 
 def language_models(preset: Preset, found: Reproduction, source: str) -> str:

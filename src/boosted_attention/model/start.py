@@ -25,7 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import Learner, SoftmaxLearner
+from boosted_attention.attention.learner import Learner
+from boosted_attention.attention.softmax import SoftmaxLearner
 from boosted_attention.attention.zero_linear import ZeroLinear
 from boosted_attention.compat import has_values
 from boosted_attention.model.blocks import FeedForward

@@ -95,7 +95,7 @@ def card(judged: JudgedFact, rows: Sequence[Judged]) -> dict[str, Any]:
     return {
         "id": slug(f"{fact.id}-{told.where(judged.place)}"),
         "fact": fact.id,
-        "sentence": fact.theory if theory else fact.sentence,
+        "sentence": f"{fact.theory}, its mathematics" if theory else fact.sentence,
         "behind": fact.title if theory else "",
         "ours": fact.is_ours,
         "section": fact.section,

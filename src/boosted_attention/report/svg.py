@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from boosted_attention.chart import Figure, Panel, Series, bounds, names
 
 WIDTH, HEIGHT = 440, 280
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 26, 44
+CHARACTER, LINE = 6, 13  # width of a character and height of a line of ticks, about
 
 
 def draw_figure(figure: Figure) -> list[str]:
@@ -24,8 +26,8 @@ def draw_figure(figure: Figure) -> list[str]:
 
 def draw_panel(panel: Panel, legend: list[str], title: str) -> str:
     """Draw one panel; ``legend`` decides the colours of its series, ``title`` names a panel without a title."""
-    slanted = panel.ticks is not None and max(map(len, panel.ticks.values()), default=0) * len(panel.ticks) > 52
-    bottom = BOTTOM + (46 if slanted else 0)
+    named = None if panel.ticks is None else in_lines(panel.ticks)
+    bottom = BOTTOM + (0 if panel.ticks is None else room_below(panel.ticks, named))
     height = HEIGHT + bottom - BOTTOM
     x_low, x_high, y_low, y_high = bounds(panel)
 
@@ -48,16 +50,21 @@ def draw_panel(panel: Panel, legend: list[str], title: str) -> str:
         y = at_y(value)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
-    across = panel.ticks or labelled(ticks(x_low, x_high))
-    for value, label in across.items():
+    for value, label in (panel.ticks or labelled(ticks(x_low, x_high))).items():
         x, y = at_x(value), height - bottom + 16
-        turn = f' text-anchor="end" transform="rotate(-45 {x:.1f} {y})"' if slanted else ' text-anchor="middle"'
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{y}"{turn}>{escape(label)}</text>')
+        if panel.ticks is not None and named is None:
+            turn = f'text-anchor="end" transform="rotate(-45 {x:.1f} {y})"'
+            parts.append(f'<text class="tick" x="{x:.1f}" y="{y}" {turn}>{escape(label)}</text>')
+            continue
+        for i, line in enumerate([label] if named is None else named[value]):
+            place = f'x="{x:.1f}" y="{y + LINE * i}" text-anchor="middle"'
+            parts.append(f'<text class="tick" {place}>{escape(line)}</text>')
     parts.append(f'<path class="axis" d="M{LEFT} {height - bottom}H{WIDTH - RIGHT}"/>')
+    points = [(at_x(x), at_y(y)) for series in panel.series for x, y in zip(series.x, series.y, strict=True)]
     for name, value in panel.levels.items():
         y = at_y(value)
         parts.append(f'<path class="level" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{y - 4:.1f}" text-anchor="end">{escape(name)}</text>')
+        parts.append(f'<text class="tick" {beside_points(name, y, points)} y="{y - 4:.1f}">{escape(name)}</text>')
     for name, value in panel.marks.items():
         x = at_x(value)
         parts.append(f'<path class="level" d="M{x:.1f} {TOP}V{height - bottom}"/>')
@@ -74,6 +81,28 @@ def draw_panel(panel: Panel, legend: list[str], title: str) -> str:
         f'<text class="label" x="13" y="{middle}" transform="rotate(-90 13 {middle})">{escape(panel.y_label)}</text>'
     )
     return "".join(parts) + "</svg>"
+
+
+def beside_points(name: str, y: float, points: Sequence[tuple[float, float]]) -> str:
+    """Return the place of a level's name: the end of the line above which fewer points lie, the right one of equals."""
+    near = [x for x, point in points if y - 2 * LINE < point <= y]
+    width = CHARACTER * len(name)
+    at_left, at_right = sum(x < LEFT + width for x in near), sum(x > WIDTH - RIGHT - width for x in near)
+    return f'x="{LEFT + 4}"' if at_left < at_right else f'x="{WIDTH - RIGHT}" text-anchor="end"'
+
+
+def in_lines(names: Mapping[float, str]) -> dict[float, list[str]] | None:
+    """Names of ticks in lines that fit beside each other; None where a word is too long for that."""
+    room = (WIDTH - LEFT - RIGHT) // CHARACTER // max(len(names), 1) - 1
+    lines = {value: textwrap.wrap(name, max(room, 1), break_long_words=False) or [""] for value, name in names.items()}
+    return None if any(len(line) > room for own in lines.values() for line in own) else lines
+
+
+def room_below(names: Mapping[float, str], lines: Mapping[float, list[str]] | None) -> int:
+    """Height that names of ticks need beyond that of one line: in lines, or slanted where there are none."""
+    if lines is not None:
+        return LINE * (max(map(len, lines.values()), default=1) - 1)
+    return max(46, math.ceil(CHARACTER * max(map(len, names.values())) * math.sqrt(0.5)) - 10)
 
 
 def draw_series(
@@ -113,8 +142,11 @@ def draw_series(
 
 def describe(series: Series, i: int, panel: Panel) -> str:
     """The text of a point's tip: series, place, value and interval."""
-    where = next((label for value, label in (panel.ticks or {}).items() if abs(value - series.x[i]) < 0.5), None)
-    where = f"{series.x[i]:.6g}" if where is None else where
+    at = series.x[i]
+    where = f"{at:.6g}"
+    if panel.ticks:
+        nearest = min(panel.ticks, key=lambda value: abs(value - at))
+        where = panel.ticks[nearest] if abs(nearest - at) < 0.5 else where  # bars stand beside their tick
     text = f"{series.name}, {where}: {series.y[i]:.4g}"
     if series.low is not None and series.high is not None and series.high[i] > series.low[i]:
         text += f" [{series.low[i]:.4g}, {series.high[i]:.4g}]"

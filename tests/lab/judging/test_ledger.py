@@ -38,7 +38,7 @@ def test_checks_count_each():
     found = judged({name: seeds(1.0, **exact) for name in "abc"}, criterion=HOLDS)
     assert ledger.distinct(found.rows) == ["reproduced"] * 3
     (fact,) = ledger.ran(found)
-    assert ledger.shown_fact(fact) == "3 of 3 checks hold"
+    assert ledger.shown_fact(fact) == "3 of 3 hold"
 
 
 def test_counts_are_of_one_place_at_a_time_and_controls_stand_apart():

@@ -15,10 +15,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from boosted_attention.attention.catalog import register_layer
+from boosted_attention.attention.heads import merge_heads, split_heads
 from boosted_attention.attention.kernels import repeat_heads, weighted_sum
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, register_learner, split_heads
+from boosted_attention.attention.learner import register_learner
 from boosted_attention.attention.options import LayerOptions
+from boosted_attention.attention.round_call import RoundCall
+from boosted_attention.attention.softmax import SoftmaxLearner
 from boosted_attention.attention.zero_linear import ZeroLinear
 
 EPS = 1e-6

@@ -23,12 +23,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from boosted_attention.attention.catalog import register_layer
+from boosted_attention.attention.heads import merge_heads
 from boosted_attention.attention.kernels import repeat_heads, weighted_sum
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, register_learner
+from boosted_attention.attention.learner import register_learner
 from boosted_attention.attention.masks import strictly_before
 from boosted_attention.attention.options import LayerOptions
 from boosted_attention.attention.precision import full_precision
+from boosted_attention.attention.round_call import RoundCall
+from boosted_attention.attention.softmax import SoftmaxLearner
 
 BETA_START = -2.0  # sigmoid(-2) = 0.12: a small step at first
 

@@ -19,10 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from boosted_attention.attention.catalog import register_layer
+from boosted_attention.attention.heads import merge_heads
 from boosted_attention.attention.kernels import fused
 from boosted_attention.attention.layer import AttentionLayer, BoostedAttention
-from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, register_learner
+from boosted_attention.attention.learner import register_learner
 from boosted_attention.attention.options import LayerOptions
+from boosted_attention.attention.round_call import RoundCall
+from boosted_attention.attention.softmax import SoftmaxLearner
 from boosted_attention.validation import require
 
 
@@ -37,7 +40,7 @@ LAMBDA_STD = 0.1
 
 def drawn_lambda(d: int, device: Any, dtype: Any) -> Tensor:
     """Draw one of the four lambda vectors from N(0, 0.1^2)."""
-    return LAMBDA_STD * torch.randn(d, device=device, dtype=dtype)
+    return LAMBDA_STD * nn.init.normal_(torch.empty(d, device=device, dtype=dtype))
 
 
 @register_learner("differential")

@@ -25,9 +25,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from boosted_attention.attention.catalog import register_layer
+from boosted_attention.attention.heads import merge_heads, split_heads
 from boosted_attention.attention.kernels import explicit, repeat_heads
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, register_learner, split_heads
+from boosted_attention.attention.learner import register_learner
 from boosted_attention.attention.learners.hopfield import (
     iterate,
     iterated_flops,
@@ -37,6 +38,8 @@ from boosted_attention.attention.learners.hopfield import (
 from boosted_attention.attention.options import LayerOptions
 from boosted_attention.attention.precision import full_precision
 from boosted_attention.attention.rotary import Angles, rotate
+from boosted_attention.attention.round_call import RoundCall
+from boosted_attention.attention.softmax import SoftmaxLearner
 from boosted_attention.validation import is_count, require
 
 

@@ -13,14 +13,9 @@ from torch import Tensor
 
 from boosted_attention.attention.catalog import register_layer
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import (
-    KeyValue,
-    Learner,
-    Projected,
-    RoundCall,
-    SoftmaxLearner,
-    register_learner,
-)
+from boosted_attention.attention.learner import Learner, register_learner
+from boosted_attention.attention.round_call import KeyValue, Projected, RoundCall
+from boosted_attention.attention.softmax import SoftmaxLearner
 
 
 @register_learner("exclusive")

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from boosted_attention.attention.catalog import register_layer
 from boosted_attention.attention.layer import AttentionLayer, BoostedAttention
-from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, register_learner
+from boosted_attention.attention.learner import register_learner
 from boosted_attention.attention.options import LayerOptions
+from boosted_attention.attention.round_call import RoundCall
+from boosted_attention.attention.softmax import SoftmaxLearner
 
 
 @register_learner("gated")

@@ -15,9 +15,12 @@ import torch
 from torch import Tensor
 
 from boosted_attention.attention.catalog import register_layer
+from boosted_attention.attention.heads import merge_heads
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, register_learner
+from boosted_attention.attention.learner import register_learner
 from boosted_attention.attention.options import LayerOptions
+from boosted_attention.attention.round_call import RoundCall
+from boosted_attention.attention.softmax import SoftmaxLearner
 from boosted_attention.compat import has_values, inside_transform
 from boosted_attention.validation import is_count, is_number, require
 

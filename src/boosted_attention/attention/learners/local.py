@@ -23,16 +23,11 @@ from torch import Tensor, nn
 
 from boosted_attention.attention.catalog import register_layer
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import (
-    KeyValue,
-    Learner,
-    Projected,
-    RoundCall,
-    SoftmaxLearner,
-    register_learner,
-)
+from boosted_attention.attention.learner import Learner, register_learner
 from boosted_attention.attention.options import LayerOptions
 from boosted_attention.attention.precision import linear_dtype
+from boosted_attention.attention.round_call import KeyValue, Projected, RoundCall
+from boosted_attention.attention.softmax import SoftmaxLearner
 
 REACH = 3  # positions before its own that a convolution reads
 

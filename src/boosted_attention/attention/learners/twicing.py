@@ -13,8 +13,11 @@ Tukey, "Exploratory Data Analysis", 1977.
 from torch import Tensor
 
 from boosted_attention.attention.catalog import register_layer
+from boosted_attention.attention.heads import merge_heads, own_values
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import RoundCall, SoftmaxLearner, merge_heads, own_values, register_learner
+from boosted_attention.attention.learner import register_learner
+from boosted_attention.attention.round_call import RoundCall
+from boosted_attention.attention.softmax import SoftmaxLearner
 
 
 @register_learner("twicing")

@@ -14,16 +14,11 @@ without a gate); "Gradient Boosting within a Single Attention Layer", https://ar
 from torch import Tensor
 
 from boosted_attention.attention.catalog import register_layer
+from boosted_attention.attention.heads import merge_heads, own_values, split_heads
 from boosted_attention.attention.layer import AttentionLayer
-from boosted_attention.attention.learner import (
-    Projected,
-    RoundCall,
-    SoftmaxLearner,
-    merge_heads,
-    own_values,
-    register_learner,
-    split_heads,
-)
+from boosted_attention.attention.learner import register_learner
+from boosted_attention.attention.round_call import Projected, RoundCall
+from boosted_attention.attention.softmax import SoftmaxLearner
 
 
 @register_learner("value-basis")

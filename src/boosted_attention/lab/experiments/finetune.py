@@ -268,7 +268,7 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
                     y_label=PERPLEXITY,
                     series=[measured(arm, [cost], [value], "points") for arm, (cost, value) in known.items()],
                     title=title,
-                    ticks={cost: f"{cost:.2g}" for cost, _ in known.values()} if heading == TRAINED else None,
+                    ticks=ticks([cost for cost, _ in known.values()]) if heading == TRAINED else None,
                     log_x=heading == TRAINED,
                 )
             )
@@ -278,6 +278,12 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
         caption=f"Not in the paper. {pretrained(preset)['name']}; 95 % intervals over seeds.",
         panels=panels,
     )
+
+
+def ticks(costs: Sequence[float]) -> dict[float, str]:
+    """Names of the costs, of those with the same name the first alone."""
+    named = {f"{cost:.1f}" if cost < 10 else f"{cost:.0f}": cost for cost in reversed(costs)}
+    return {cost: name for name, cost in named.items()}
 
 
 SAID = {

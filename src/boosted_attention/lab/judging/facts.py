@@ -17,7 +17,7 @@ class Fact:
         title: a few words for narrow columns.
         sentence: what is said, in our own words.
         section: where the paper says it.
-        theory: what its checks of theory are about, which say nothing about perplexity.
+        theory: proposition whose mathematics its checks of theory are about; they say nothing about perplexity.
         needs_all: whether every part must hold; otherwise one is enough, and parts that were not run say nothing.
         is_ours: whether the question is ours, and not a statement of the paper.
     """
@@ -63,28 +63,28 @@ ITERATION_COLLAPSES = Fact(
     title="iteration collapses",
     sentence="Iterated attention loses its query and collapses, under all training procedures tested.",
     section="4.1, 5",
-    theory="Prop. 1, its mathematics",
+    theory="Prop. 1",
 )
 FRIEDMANS_BOOSTING = Fact(
     id="friedmans-boosting",
     title="is Friedman's boosting",
     sentence="Under a squared loss the construction is Friedman's gradient boosting.",
     section="4.2",
-    theory="Prop. 2, its mathematics",
+    theory="Prop. 2",
 )
 SEPARATE_PROJECTIONS = Fact(
     id="separate-projections",
     title="reaches beyond twicing",
     sentence="Separate projections reach what twicing cannot, outside the hull of the values.",
     section="4.3, 6.4",
-    theory="Prop. 3, its mathematics",
+    theory="Prop. 3",
 )
 NEEDS_PRE_LN = Fact(
     id="needs-pre-ln",
     title="needs Pre-LN",
     sentence="Boosting needs Pre-LN: under Post-LN it makes perplexity worse, where width still helps.",
     section="4.4, 6.2",
-    theory="Prop. 4, its mathematics",
+    theory="Prop. 4",
 )
 DIVIDES_LABOUR = Fact(
     id="divides-labour",
@@ -141,6 +141,21 @@ KV_SOURCE = Fact(
     section="App. D",
     is_ours=True,
 )
+OWN_PROJECTIONS = Fact(
+    id="own-projections",
+    title="own weights",
+    sentence="Rounds with projections of their own bring more than the same attention repeated, which learns when to "
+    "halt.",
+    section="7",
+    is_ours=True,
+)
+COMBINES = Fact(
+    id="combines",
+    title="combines with differential",
+    sentence="Boosting with differential attention has a lower perplexity than either alone.",
+    section="7",
+    is_ours=True,
+)
 RECALL = Fact(
     id="recall",
     title="recalls and composes",
@@ -175,6 +190,8 @@ FACTS = (
     SIZE,
     KV_SOURCE,
     A_FORM_PAYS,
+    OWN_PROJECTIONS,
+    COMBINES,
     RECALL,
     TOGETHER,
 )

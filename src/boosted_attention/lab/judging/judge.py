@@ -63,7 +63,7 @@ class JudgedFact:
         """What is judged as a sentence; among checks of theory, the proposition's parts."""
         if not self._is_theory:
             return self.fact.sentence
-        return f"{self.fact.theory}: {' '.join(part.claim.sentence for part in self.parts)}"
+        return f"{self.fact.theory}, its mathematics: {' '.join(part.claim.sentence for part in self.parts)}"
 
     @property
     def _is_theory(self) -> bool:

@@ -60,7 +60,7 @@ def shown_fact(judged: JudgedFact) -> str:
     """
     checks = [part for part in judged.parts if part.claim.criterion.rule == "holds"]
     if checks and len(checks) == len(judged.parts):
-        return f"{sum(part.verdict == REPRODUCED for part in checks)} of {len(checks)} checks hold"
+        return f"{sum(part.verdict == REPRODUCED for part in checks)} of {len(checks)} hold"
     headline = judged.headline
     if headline is None:
         return ""

@@ -114,7 +114,13 @@ def without_bars(label: str) -> str:
 
 
 def render(table: Table) -> str:
-    """The table as Markdown: ours with the 95 % interval, the paper's number in brackets where it has one."""
+    """The table as Markdown, with its heading and notes."""
+    parts = [f"## {table.title}\n", grids(table), *(f"{note}\n" for note in table.notes)]
+    return "\n".join(part for part in parts if part)
+
+
+def grids(table: Table) -> str:
+    """Rows and comparisons as Markdown: ours with the 95 % interval, the paper's number in brackets if it has one."""
 
     def shown(cell: Cell | None) -> str:
         if cell is None:
@@ -122,19 +128,23 @@ def render(table: Table) -> str:
         paper = "" if cell.paper is None else f" (paper {cell.paper:g})"
         return interval(cell.ours, table.precision) + paper
 
-    lines = [f"## {table.title}", ""]
-    if table.rows:
-        lines += ["| | " + " | ".join(table.columns) + " |", "|---" * (len(table.columns) + 1) + "|"]
-        for label, cells in table.rows.items():
-            lines.append("| " + " | ".join([without_bars(label), *map(shown, cells)]) + " |")
-        lines.append("")
-    if table.comparisons:
-        columns = comparison_columns(table)
-        lines += ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-        lines += ["| " + " | ".join(cells) + " |" for cells in zip(*columns.values(), strict=True)]
-        lines.append("")
-    lines += [f"{note}\n" for note in table.notes]
-    return "\n".join(lines)
+    rows = [[without_bars(label), *map(shown, cells)] for label, cells in table.rows.items()]
+    compared = comparison_columns(table)
+    return "\n".join(
+        grid(heads, cells)
+        for heads, cells in ((["", *table.columns], rows), ([*compared], list(zip(*compared.values(), strict=True))))
+        if cells
+    )
+
+
+def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells as a table of Markdown; the first head may be empty."""
+    lines = [
+        f"| {' | '.join(heads).lstrip()} |",
+        "|---" * len(heads) + "|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def comparison_columns(table: Table) -> dict[str, list[str]]:

@@ -7,13 +7,14 @@ import pytest
 
 from boosted_attention.lab.experiments.language import controls
 from boosted_attention.lab.experiments.language._arms import TUNED, matched_arm
-from boosted_attention.lab.experiments.language.controls import EXPERIMENT, OVER, RIVALS, TIMED, timed
+from boosted_attention.lab.experiments.language.controls import COMBINED, EXPERIMENT, OVER, RIVALS, TIMED, timed
 from boosted_attention.lab.presets import Decided
 from boosted_attention.lab.work.language import NearestInTime, TimeMatched
 from tests.lab.experiments.made import TEXT, WILD, check, language_result, percent, row, text_results, verdicts
 
 BOOSTED = (60.0, 61.0, 62.0)
 VALUES = {"boosted": BOOSTED} | {rival: (70.0 + i, 71.5 + i, 71.0 + i) for i, rival in enumerate(RIVALS)}
+VALUES["boosted-differential"] = (50.0, 51.5, 51.0)  # better than either alone
 EQUAL_FLOPS = matched_arm(TEXT, {"attention": "boosted"}, "flops")
 NAMED = {  # a standard model by what differs from the preset's
     ("n_layers", 5): "one more layer",
@@ -83,7 +84,17 @@ def test_what_was_not_run_is_said_and_the_rest_is_shown():
     text = TEXT.text.corpora[0]
     assert table.missing[OVER["FLOP-matched width"].quantity.on(text)] == "FLOP-matched width was not run"
     assert OVER["parallel"].quantity.on(text) in table.quantities
-    assert verdicts(EXPERIMENT, table, text) == {"lm-residual": "reproduced", "lm-flops": "not run"}
+    found = verdicts(EXPERIMENT, table, text)
+    assert {id for id, verdict in found.items() if verdict != "reproduced"} == {"lm-flops"}
+    assert found["lm-flops"] == "not run"
+
+
+def test_rivals_are_trained_one_after_the_other():
+    """Those of the title's question first."""
+    labels = [trial.label.split(",")[0] for trial in sorted(EXPERIMENT.trials(TEXT), key=lambda t: t.turn)]
+    trained = [label for label in dict.fromkeys(labels) if label in RIVALS]
+    assert trained == list(RIVALS)
+    assert trained[:4] == ["standard", "twicing", "param-fair", "parallel"]
 
 
 def test_no_model_in_time_is_said():
@@ -129,3 +140,10 @@ def test_a_table_without_a_time_matched_arm_says_so(language_smoke, text_preset)
     assert "no standard model takes the time of a boosted step (the nearest, d_model=20, takes 0.82)" in table.notes[-1]
     assert controls.OVER[controls.PARALLEL].quantity.on("text:words.txt") in table.quantities
     assert controls.OVER[controls.TIMED].quantity.on("text:words.txt") in table.missing
+
+
+def test_a_combination_must_beat_both_of_its_parts():
+    table = made({**VALUES, "boosted-differential": (65.0, 66.5, 66.0)})
+    check(table, {COMBINED.quantity.on("stdlib"): percent((65.0, 66.5, 66.0), VALUES["differential-v2"])})
+    found = verdicts(EXPERIMENT, table, "stdlib")
+    assert (found["lm-combined-boosted"], found["lm-combined-differential"]) == ("contradicted", "reproduced")

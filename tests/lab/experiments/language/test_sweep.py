@@ -15,6 +15,7 @@ from boosted_attention.lab.experiments.language.sweep import (
     EXPERIMENT,
     arms,
     at_edge,
+    at_one_rate,
     finished,
     trials,
 )
@@ -102,6 +103,20 @@ def test_what_one_shared_rate_would_have_said_stands_beside_each_at_its_best():
     assert table.quantities[AT_BEST["standard"].on(TEXT)].mean == pytest.approx(-10.0)
     assert table.quantities[AT_SHARED["standard"].on(TEXT)].mean == pytest.approx(5.0)
     assert table.rows["boosted"][-2:] == [None, None]
+
+
+def test_the_main_table_is_told_what_one_shared_rate_would_have_said():
+    """Of the arms whose sweep is finished, on the text of the sweep; nothing where arms are not tuned."""
+    standard, boosted = {0.5: 50.0, 1.0: 40.0, 2.0: 44.0}, {0.5: 60.0, 1.0: 42.0, 2.0: 36.0, 4.0: 37.0}
+    known = arena.swept(arena.SMALL, {"standard": standard, "boosted": boosted, "twicing": {1.0: 40.0}})
+    results = arena.results_of(known)
+    preset = settled(arena.SMALL, results)
+    first = preset.text.corpora[0]
+    (note,) = at_one_rate(preset, results, first)
+    assert note.endswith("each at its own best: standard +5.0 (-10.0).")
+    assert at_one_rate(preset, results, "another") == at_one_rate(SMOKE, results, TEXT) == []
+    alone = arena.results_of(arena.swept(arena.SMALL, {"standard": standard}))
+    assert at_one_rate(settled(arena.SMALL, alone), alone, first) == []
 
 
 def test_a_grid_needs_a_point_on_either_side():

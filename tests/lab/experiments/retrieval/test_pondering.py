@@ -1,6 +1,12 @@
 """Pondering beside one step and rounds, from results made by hand."""
 
-from boosted_attention.lab.experiments.retrieval.pondering import ACCURACY, EXPERIMENT, OVER_ONE
+from boosted_attention.lab.experiments.retrieval.pondering import (
+    ACCURACY,
+    BOOSTED,
+    EXPERIMENT,
+    OVER_ONE,
+    OVER_PONDERING,
+)
 from boosted_attention.retrieval.pondering import PonderResult
 from boosted_attention.retrieval.scoring import RetrievalResult
 from tests.lab.experiments.made import RETRIEVAL, check, minus, of_config, row
@@ -22,11 +28,12 @@ def answer(work, config):
     }
 
 
-def test_every_model_has_its_own_row_and_is_compared_with_one_step():
+def test_every_model_has_its_own_row_and_is_compared_with_one_step_and_with_rounds():
     table = EXPERIMENT.table(RETRIEVAL, of_config(answer))
     for prior, values in PRIORS.items():
         name = f"PonderNet, prior {prior:g}"
         check(table, {ACCURACY[name]: values, OVER_ONE[name]: minus(values, ROUNDS[1])})
+        check(table, {OVER_PONDERING[name]: minus(ROUNDS[4], values)})
         assert row(table, name)[2] == 3.5
-    check(table, {ACCURACY["one step"]: ROUNDS[1], ACCURACY["boosted, 4 rounds"]: ROUNDS[4]})
-    assert [row(table, name)[2] for name in ("one step", "boosted, 4 rounds")] == [1, 4]
+    check(table, {ACCURACY["one step"]: ROUNDS[1], ACCURACY[BOOSTED]: ROUNDS[4]})
+    assert [row(table, name)[2] for name in ("one step", BOOSTED)] == [1, 4]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from boosted_attention.chart import Figure, Panel, Series, measured
 from boosted_attention.lab.experiment import Experiment, Results
@@ -44,11 +45,12 @@ from boosted_attention.lab.experiments.language._shared import (
 )
 from boosted_attention.lab.experiments.language._trials import derived_trial, timing_trial
 from boosted_attention.lab.experiments.language.main import OVER_FAIR, OVER_STANDARD, OVER_TWICING
+from boosted_attention.lab.experiments.language.sweep import at_one_rate
 from boosted_attention.lab.judging.claim import Role, claim
-from boosted_attention.lab.judging.facts import BEATS_EQUAL_PARAMETERS, RESIDUAL_IS_KEY
+from boosted_attention.lab.judging.facts import BEATS_EQUAL_PARAMETERS, COMBINES, RESIDUAL_IS_KEY
 from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.table import Table
-from boosted_attention.lab.judging.verdicts import below
+from boosted_attention.lab.judging.verdicts import above, below
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import Diverged, TimeMatched, timed_outcome_of
@@ -71,6 +73,7 @@ RIVALS = (
 )
 SAID = {r.b: r.quantity.paper for r in (OVER_STANDARD, OVER_TWICING, OVER_FAIR)}  # of the paper, on WikiText-103
 OVER = {rival: relative(BOOSTED, rival, SAID.get(rival)) for rival in RIVALS}
+COMBINED = relative("boosted-differential", "differential-v2")
 
 
 def arms(preset: Preset) -> dict[str, Arm]:
@@ -98,8 +101,18 @@ def timed_seeds(preset: Preset, corpus: str) -> tuple[int, ...]:
 
 
 def trials(preset: Preset) -> list[Trial]:
-    matched = [timed(preset, corpus, s) for corpus in preset.text.corpora for s in timed_seeds(preset, corpus)]
-    return [*training_trials(preset, arms(preset)), *([timings(preset)] if matched else []), *matched]
+    """One rival after the other, since each is shown once it has all its seeds."""
+    trained = [
+        replace(trial, turn=turn)
+        for turn, (name, arm) in enumerate(arms(preset).items())
+        for trial in training_trials(preset, {name: arm})
+    ]
+    matched = [
+        replace(timed(preset, corpus, seed), turn=len(RIVALS))
+        for corpus in preset.text.corpora
+        for seed in timed_seeds(preset, corpus)
+    ]
+    return [*trained, *([timings(preset)] if matched else []), *matched]
 
 
 def asked(preset: Preset) -> list[Trial]:
@@ -113,7 +126,7 @@ def collect(preset: Preset, results: Results) -> Table:
     table.notes.append(describe_matched(preset, matched))
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, arms(preset))
-        table.notes += described(preset, corpus, found, arms(preset))
+        table.notes += described(preset, corpus, found, arms(preset)) + at_one_rate(preset, results, corpus)
         with suppress(KeyError):
             outcomes = {s: timed_outcome_of(results(timed(preset, corpus, s))) for s in timed_seeds(preset, corpus)}
             diverged = {seed: one for seed, one in outcomes.items() if isinstance(one, Diverged)}
@@ -127,7 +140,7 @@ def collect(preset: Preset, results: Results) -> Table:
                 found[TIMED] = trained
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)
-        compare_arms(table, preset, corpus, found, list(OVER.values()))
+        compare_arms(table, preset, corpus, found, [*OVER.values(), COMBINED])
     return table
 
 
@@ -159,6 +172,22 @@ CLAIMS = [
         "A wider standard model with as many FLOPs has a higher perplexity.",
         paper="not tested",
         role=Role.CONTROL,
+    ),
+    claim(
+        "lm-combined-boosted",
+        COMBINES,
+        OVER["boosted-differential"].quantity,
+        above(),
+        "Boosted attention whose rounds are differential has a lower perplexity than boosted attention.",
+        paper="not tested",
+    ),
+    claim(
+        "lm-combined-differential",
+        COMBINES,
+        COMBINED.quantity,
+        below(),
+        "Boosted attention whose rounds are differential has a lower perplexity than differential attention (v2).",
+        paper="not tested",
     ),
 ]
 

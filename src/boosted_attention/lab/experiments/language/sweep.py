@@ -107,16 +107,41 @@ def against(
     name: str,
     swept: Mapping[str, Points],
 ) -> Cell | None:
-    """How much larger the boosted model's perplexity is, in percent of an arm's, with the sweep's one seed."""
-    if name not in quantities:
-        return None
+    """The cell of ``percent``; None where there is no such comparison."""
+    value = percent(swept, name, is_shared=quantities is AT_SHARED) if name in quantities else None
+    return None if value is None else cell(located(preset, corpus, quantities[name]), exactly(value))
+
+
+def percent(swept: Mapping[str, Points], name: str, *, is_shared: bool) -> float | None:
+    """How much larger the boosted model's perplexity is, in percent of an arm's, with the sweep's one seed.
+
+    Args:
+        swept: the sweep of every arm.
+        name: the arm that the boosted model is compared with.
+        is_shared: both at the rate that is best for the standard model, instead of each at its own best.
+    """
     shared = best_factor(swept[STANDARD]) if STANDARD in swept else None
     pair = [swept[BOOSTED], swept[name]]
-    factors = [shared, shared] if quantities is AT_SHARED else [best_factor(points) for points in pair]
+    factors = [shared, shared] if is_shared else [best_factor(points) for points in pair]
     ours, theirs = (points.get(f) if f is not None else None for points, f in zip(pair, factors, strict=True))
-    if ours is None or theirs is None:
-        return None
-    return cell(located(preset, corpus, quantities[name]), exactly(100 * (ours / theirs - 1)))
+    return None if ours is None or theirs is None else 100 * (ours / theirs - 1)
+
+
+def at_one_rate(preset: Preset, results: Results, corpus: str) -> list[str]:
+    """What one shared rate would have said of the arms that are tuned: a note, or none where none is tuned here."""
+    if not preset.text.tuned or corpus not in texts(preset):
+        return []
+    swept = {name: points_of(preset, results, corpus, name) for name in finished(preset)}
+    if BOOSTED not in swept:
+        return []
+    found = {name: [percent(swept, name, is_shared=s) for s in (True, False)] for name in AT_BEST if name in swept}
+    told = [
+        f"{name} {one:+.1f} ({own:+.1f})" for name, (one, own) in found.items() if one is not None and own is not None
+    ]
+    return [
+        f"{short(preset, corpus)}: what one rate for all would say, the standard model's best, by one seed of the "
+        f"sweep on validation text: boosted against each in %, in brackets each at its own best: {'; '.join(told)}."
+    ]
 
 
 def collect(preset: Preset, results: Results) -> Table:

@@ -1,0 +1,83 @@
+"""Related systems (Section 7): blocks that are repeated, and layers fed with all earlier ones, beside boosting.
+
+The paper sets itself apart from these systems and does not measure them. The Universal Transformer has the standard
+model's blocks, applied twice, so that it takes more FLOPs than the boosted model; tokens may stop after one repeat.
+"""
+
+from __future__ import annotations
+
+from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiments.language._arms import (
+    ATTENTION_RESIDUALS,
+    BOOSTED,
+    DEEP_CROSS,
+    PLAIN,
+    STANDARD,
+    UNIVERSAL,
+)
+from boosted_attention.lab.experiments.language._shared import (
+    add_arms,
+    compare_arms,
+    described,
+    on_first_text,
+    read,
+    relative,
+    text_table,
+    training_trials,
+)
+from boosted_attention.lab.judging.claim import claim
+from boosted_attention.lab.judging.facts import OWN_PROJECTIONS
+from boosted_attention.lab.judging.place import Kind
+from boosted_attention.lab.judging.table import Table
+from boosted_attention.lab.judging.verdicts import below
+from boosted_attention.lab.presets import Preset
+from boosted_attention.lab.trials.trial import Trial
+
+TITLE = "Related systems: repeated blocks, and layers fed with all earlier ones (Section 7)"
+SYSTEMS = (UNIVERSAL, DEEP_CROSS, ATTENTION_RESIDUALS)
+ARMS = {arm: PLAIN[arm] for arm in (STANDARD, BOOSTED, *SYSTEMS)}
+OVER = {system: relative(BOOSTED, system) for system in SYSTEMS}
+GAINS = {system: relative(system, STANDARD) for system in SYSTEMS}
+
+
+def trials(preset: Preset) -> list[Trial]:
+    return training_trials(preset, ARMS)
+
+
+def collect(preset: Preset, results: Results) -> Table:
+    table = text_table(TITLE, preset)
+    for corpus in preset.text.corpora:
+        found = read(preset, results, corpus, ARMS)
+        add_arms(table, preset, corpus, found)
+        compare_arms(table, preset, corpus, found, [*OVER.values(), *GAINS.values()])
+        table.notes += described(preset, corpus, found, ARMS)
+    table.notes.append(
+        "Universal Transformer: the standard model's blocks twice, with adaptive computation time, which weighs the "
+        "two states of each token. DeepCrossAttention and Attention Residuals: the standard model's blocks, each fed "
+        "with a learned mixture of all that embeddings and layers before it gave."
+    )
+    return table
+
+
+CLAIMS = [
+    claim(
+        "lm-own-projections",
+        OWN_PROJECTIONS,
+        OVER[UNIVERSAL].quantity,
+        below(),
+        "Boosted attention has a lower perplexity than a Universal Transformer that applies the standard model's "
+        "blocks twice.",
+        paper="not tested",
+    )
+]
+
+EXPERIMENT = Experiment(
+    name="lm-related",
+    title=TITLE,
+    kind=Kind.LANGUAGE,
+    order=168,
+    trials=trials,
+    collect=collect,
+    claims=CLAIMS,
+    needed=on_first_text(trials),
+)
