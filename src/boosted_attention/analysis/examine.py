@@ -82,6 +82,7 @@ class Analysis:
     data: str | None = None  # Fingerprint of the text; None unless the caller adds it.
     about: dict[str, str] | None = None  # Description of what was analysed, by heading; None unless the caller adds it.
     names: Names | None = None  # Names of the models; None unless the caller adds them.
+    retrained: float | None = None  # Largest change of a test loss by training anew; None unless the caller adds it.
 
 
 def examine(

@@ -120,6 +120,12 @@ def collect(preset: Preset, results: Results) -> Table:
             f" Layers whose correction is missed, the interval over sequences above zero: {picked}."
             f" Uniform attention would give each kind of keys, in percent: {uniform}."
         )
+        changes = [a.retrained for a in found.values() if a.retrained is not None]
+        if changes:
+            table.notes.append(
+                f"{short(preset, corpus)}: trained anew for this analysis, since weights are not kept with results; of "
+                f"{len(changes)} pairs a test loss then differed, by at most {max(changes):.4f} nats."
+            )
     name_missing(table, n_layers)
     table.notes.append(
         "Entropies in nats over all query positions; ratios in percent of the standard model's layer. Hull distances "
