@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from boosted_attention.lab.experiment import Results
@@ -52,6 +52,15 @@ def training_trials(preset: Preset, arms: Mapping[str, Arm]) -> list[Trial]:
         for seed in preset.text.seeds
         for name, arm in arms.items()
         if seed in seeds_of(preset, corpus, arm)
+    ]
+
+
+def one_after_the_other(preset: Preset, arms: Mapping[str, Arm]) -> list[Trial]:
+    """Every arm with its seeds in turn, on the first text before the others, since an arm is shown once it is whole."""
+    return [
+        replace(trial, turn=len(arms) * preset.text.corpora.index(trial.config["data"]["corpus"]) + turn)
+        for turn, (name, arm) in enumerate(arms.items())
+        for trial in training_trials(preset, {name: arm})
     ]
 
 

@@ -36,6 +36,7 @@ from boosted_attention.lab.experiments.language._shared import (
     described,
     located,
     on_first_text,
+    one_after_the_other,
     read,
     relative,
     require_alike,
@@ -101,12 +102,7 @@ def timed_seeds(preset: Preset, corpus: str) -> tuple[int, ...]:
 
 
 def trials(preset: Preset) -> list[Trial]:
-    """One rival after the other, since each is shown once it has all its seeds."""
-    trained = [
-        replace(trial, turn=turn)
-        for turn, (name, arm) in enumerate(arms(preset).items())
-        for trial in training_trials(preset, {name: arm})
-    ]
+    trained = one_after_the_other(preset, arms(preset))
     matched = [
         replace(timed(preset, corpus, seed), turn=len(RIVALS))
         for corpus in preset.text.corpora

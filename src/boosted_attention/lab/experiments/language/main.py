@@ -19,12 +19,12 @@ from boosted_attention.lab.experiments.language._shared import (
     described,
     located,
     on_first_text,
+    one_after_the_other,
     read,
     relative,
     row_label,
     short,
     text_table,
-    training_trials,
     validation,
 )
 from boosted_attention.lab.judging.claim import Claim, Role, claim
@@ -59,7 +59,9 @@ MARGIN = 1.5  # percent: models whose perplexities lie nearer are equal
 
 
 def trials(preset: Preset) -> list[Trial]:
-    return training_trials(preset, main_arms(preset))
+    """The arms of comparisons that were named beforehand come first."""
+    arms = main_arms(preset)
+    return one_after_the_other(preset, {name: arms[name] for name in (BOOSTED, STANDARD, FAIR, TWICING)})
 
 
 def collect(preset: Preset, results: Results) -> Table:
