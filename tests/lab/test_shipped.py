@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,12 @@ PLACES = sorted(path.parent for path in (ROOT / "results").glob("*/claims.json")
 RECORDS = sorted((ROOT / "results").glob("*/trials/*/result.json"))  # also of runs that are not finished
 SCREEN = 50  # lines of 80 columns
 AFTER = 3  # lines that say where everything is
+
+
+@cache
+def read(place):
+    """What a folder of results holds, read once; tests change nothing of it."""
+    return reread(stored_preset(place), place)
 
 
 def unread(place):
@@ -80,7 +87,7 @@ def test_a_shipped_record_is_written_again_as_the_same_bytes(place, tmp_path):
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
 def test_shipped_tables_follow_from_shipped_results(place):
-    found = reread(stored_preset(place), place)
+    found = read(place)
     stored = json.loads((place / "claims.json").read_text())
     assert list(found.tables) == stored["experiments"]
     rows = as_rows(found.ledger)
@@ -94,7 +101,7 @@ def test_shipped_tables_follow_from_shipped_results(place):
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
 def test_what_cannot_be_told_is_smaller_than_what_could_have_been_shown(place):
     """An effect that is seen four times of five at a level lies beyond what is significant at it."""
-    rows = reread(stored_preset(place), place).ledger.rows
+    rows = read(place).ledger.rows
     unclear = [row for row in rows if row.verdict == CANNOT_TELL and row.claim.criterion.rule in ("above", "below")]
     for row in unclear:
         if row.ours is not None and not too_few(row.ours):
@@ -118,7 +125,7 @@ def test_shipped_results_come_from_the_projects_own_history(folder):
 def test_the_models_of_the_quick_preset_have_learned():
     """The standard model's perplexity, mean of its seeds: 150 steps at a poor learning rate leave it above 200."""
     place = ROOT / "results" / "quick"
-    found = reread(stored_preset(place), place).tables["lm-main"].quantities
+    found = read(place).tables["lm-main"].quantities
     tested, validated = (found[quantity[STANDARD].on("stdlib")] for quantity in (PERPLEXITY, ON_VALIDATION))
     assert tested.n == validated.n == 2
     assert tested.mean <= 135
@@ -128,7 +135,7 @@ def test_the_models_of_the_quick_preset_have_learned():
 def arena():
     """The arena as far as its records go, with what they decide."""
     place = ROOT / "results" / "arena"
-    return reread(stored_preset(place) if place in PLACES else PRESETS["arena"], place)
+    return read(place) if place in PLACES else reread(PRESETS["arena"], place)
 
 
 def test_the_best_rate_of_every_finished_sweep_of_the_arena_lies_inside_its_grid():
@@ -144,8 +151,7 @@ def test_the_best_rate_of_every_finished_sweep_of_the_arena_lies_inside_its_grid
 def test_what_quick_and_the_arena_say_of_language_models_points_the_same_way():
     place = ROOT / "results" / "quick"
     quick, tuned = (
-        {name: found.tables[name] for name in LANGUAGE if name in found.tables}
-        for found in (reread(stored_preset(place), place), arena())
+        {name: found.tables[name] for name in LANGUAGE if name in found.tables} for found in (read(place), arena())
     )
     pairs = in_both(quick, tuned)
     if not pairs:
@@ -167,7 +173,7 @@ def test_every_record_that_ships_is_looked_at():
 def test_the_end_of_a_reproduction_fits_one_screen():
     """The facts and what is counted, as ``make reproduce`` ends with on a terminal of 80 columns."""
     place = ROOT / "results" / "quick"
-    found = reread(stored_preset(place), place).ledger
+    found = read(place).ledger
     screen = io.StringIO()
     console = Console(width=80, file=screen)
     console.print(ledger.facts_table(found))

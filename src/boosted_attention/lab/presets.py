@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from boosted_attention.records import from_json
@@ -113,6 +114,10 @@ class TextPreset:
 
     def configuration(self) -> LanguageModelRun:
         """Model, training and data, as the recipe and the differences say."""
+        return self._configuration
+
+    @cached_property
+    def _configuration(self) -> LanguageModelRun:
         base = find_recipe(self.recipe)
         model = replace(base.model, **self.model)
         return RunConfig(
