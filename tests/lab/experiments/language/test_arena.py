@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from boosted_attention.lab.experiments import experiment
-from boosted_attention.lab.experiments.language import controls, equal_cost, normalization, rewards, scale
+from boosted_attention.lab.experiments.language import controls, equal_cost, main, normalization, rewards, scale
 from boosted_attention.lab.figures import all_figures
 from boosted_attention.lab.presets import PAIR, PRESETS
 from boosted_attention.lab.reproduce import all_trials, reproduce, reread, settle, stored_preset, write
@@ -155,6 +155,23 @@ def test_the_main_table_is_headed_by_the_training_of_its_own_arms(made):
         head, _, rows = shown.partition("\n")
         assert "**: 3 steps, 0.0 M tokens, the first of seeds 101, 102, 103, data wikitext-2, enwik8-clean, " in head
         assert "| shared K/V, wikitext-2 | " in rows
+
+
+def test_the_main_table_is_shown_with_the_arms_that_are_whole(tmp_path):
+    """Boosted against standard is its question; an arm that lacks a seed waits, and so do its comparisons."""
+    first = SMALL.text.corpora[0]
+    absent = f"twicing, {first}, seed 101"
+    write_made(SMALL, tmp_path / "without twicing", lambda trial: trial.label != absent)
+    found = reread(SMALL, tmp_path / "without twicing")
+    table = found.tables["lm-main"]
+    assert {f"{arm} | {first}" for arm in ("standard", "boosted", "param-fair")} <= table.rows.keys()
+    assert f"twicing | {first}" not in table.rows
+    assert main.OVER_STANDARD.quantity.on(first) in table.quantities
+    assert table.missing[main.OVER_TWICING.quantity.on(first)] == "twicing was not run"
+    assert main.figure(found.preset, table, found.outcome.result).panels
+    absent = f"standard, {first}, seed 102"
+    write_made(SMALL, tmp_path / "without standard", lambda trial: trial.label != absent)
+    assert "lm-main" not in reread(SMALL, tmp_path / "without standard").tables
 
 
 def test_a_further_size_is_shown_once_it_is_there(tmp_path):

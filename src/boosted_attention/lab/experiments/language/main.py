@@ -25,6 +25,7 @@ from boosted_attention.lab.experiments.language._shared import (
     row_label,
     short,
     text_table,
+    training_trials,
     validation,
 )
 from boosted_attention.lab.judging.claim import Claim, Role, claim
@@ -62,6 +63,12 @@ def trials(preset: Preset) -> list[Trial]:
     """The arms of comparisons that were named beforehand come first."""
     arms = main_arms(preset)
     return one_after_the_other(preset, {name: arms[name] for name in (BOOSTED, STANDARD, FAIR, TWICING)})
+
+
+def asked(preset: Preset) -> list[Trial]:
+    """The first question, boosted against standard; every further arm is shown once it is whole."""
+    arms = main_arms(preset)
+    return training_trials(preset, {name: arms[name] for name in (BOOSTED, STANDARD)})
 
 
 def collect(preset: Preset, results: Results) -> Table:
@@ -203,6 +210,6 @@ EXPERIMENT = Experiment(
     collect=collect,
     claims=CLAIMS,
     figure=figure,
-    needed=on_first_text(trials),
+    needed=on_first_text(asked),
     by_default=True,
 )
