@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from boosted_attention.cli.main import main
-from boosted_attention.lab.pages import BLOCK, BLOCKS, INTERVAL, REFERENCE, blanked, fill, problems
+from boosted_attention.lab.pages import BLOCK, BLOCKS, INTERVAL, REFERENCE, Known, blanked, fill, problems
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -128,6 +128,29 @@ def test_blocks_are_written_between_their_marks(tmp_path):
     assert problems(page, RESULTS, "page")
     with pytest.raises(ValueError, match="has no place for results"):
         fill("nothing", RESULTS, "page")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/log.md"])
+def test_numbers_at_references_are_written_anew(page):
+    """With as many decimals as they had; what stands without references stays as it is."""
+    text = text_of(page)
+    spots = [m.span("value") for m in REFERENCE.finditer(blanked(text))]
+    assert spots
+    changed = text
+    for low, high in spots:
+        changed = changed[:low] + re.sub(r"\d(?=\D|$)", "7", text[low:high]) + changed[high:]
+    assert changed != text
+    assert problems(changed, RESULTS, page)
+    assert fill(changed, RESULTS, page) == text
+
+
+def test_a_number_keeps_its_form_and_one_that_the_results_lack_stays():
+    page = "It gains {}<!--= quick rounds: M=2 - M=1 --> points.\n"
+    (mean, _, _) = Known(RESULTS).numbers("quick", "rounds", "M=2 - M=1")
+    for old, new in (("+1", f"+{mean:.0f}"), ("1.00", f"{mean:.2f}"), ("1,000.0", f"{mean:.1f}")):
+        assert fill(page.format(old), RESULTS, "page") == page.format(new)
+    absent = page.replace("M=2 -", "M=9 -").format("1.0")
+    assert fill(absent, RESULTS, "page") == absent
 
 
 def test_a_block_may_be_one_table():

@@ -9,6 +9,7 @@ def run(folder: Path = Path("results"), /, *, page: Path | None = None, check: t
     """Show the results of a checkout's results/ folder, write them into a page, or check the numbers of pages.
 
     A page with all results has its pictures in a folder "results" beside it, which are written and checked with it.
+    Numbers in sentences that name their quantity are written anew too; the sentences are not.
 
     Example: boosted-attention results --page docs/results.md
 
@@ -16,7 +17,7 @@ def run(folder: Path = Path("results"), /, *, page: Path | None = None, check: t
 
     Args:
         folder: folder of results, each made by ``reproduce --out``.
-        page: page to write them into, between its marks, instead of printing them.
+        page: page to write them into, between its marks and at its references, instead of printing them.
         check: pages whose numbers are recomputed; exit code 1 if one is not what the results say.
     """
     from rich.console import Console

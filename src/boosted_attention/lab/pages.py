@@ -12,13 +12,13 @@
     9.5<!--= paper's rounds: M=2 - M=1 -->               what the paper has for it: experiment, quantity
 
 ``problems`` recomputes blocks and means from the records that ship, reads the paper's values from the claims of the
-experiment, and names every number that is another.
+experiment, and names every number that is another; ``fill`` writes blocks and numbers anew.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -77,18 +77,45 @@ def one_table(results: Path, folder: str, experiment: str) -> str:
 
 
 def fill(text: str, results: Path, what: str) -> str:
-    """Return a page with its blocks written anew.
+    """Return a page with its blocks, and its numbers at references, written anew.
 
     Args:
         text: the page.
         results: the folder of results that ship.
         what: the page's name, for messages.
     """
+    outside, known = blanked(text), Known(results)
+    references = list(REFERENCE.finditer(outside))
     require(
-        BLOCK.search(text) is not None,
+        BLOCK.search(text) is not None or bool(references),
         f"{what} has no place for results: it needs lines such as <!-- results --> and <!-- /results -->",
     )
+    for match in reversed(references):  # from the end, so that places before stay where they are
+        low, high = match.span("value")
+        right = known.numbers(*match.group("folder", "experiment", "name"))
+        text = text[:low] + rewritten(match["value"], right) + text[high:]
     return BLOCK.sub(lambda match: match["open"] + made(match, results) + match["close"], text)
+
+
+def rewritten(value: str, right: Sequence[float]) -> str:
+    """Return a mean, alone or with its interval, with other numbers and as many decimals.
+
+    What the results do not have stays, for ``problems`` to name.
+
+    Args:
+        value: how it is written now.
+        right: its numbers by the results.
+    """
+    if len(NUMBER.findall(value)) > len(right):
+        return value
+    numbers = iter(right)
+    return NUMBER.sub(lambda old: like(old[0], next(numbers)), value)
+
+
+def like(old: str, number: float) -> str:
+    """Write a number with the decimals, the plus sign and the separators of another."""
+    decimals = len(old.partition(".")[2])
+    return f"{number:{'+' if old.startswith('+') else ''}{',' if ',' in old else ''}.{decimals}f}"
 
 
 def problems(text: str, results: Path, what: str) -> list[str]:
