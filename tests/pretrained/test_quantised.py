@@ -15,7 +15,8 @@ from tests.pretrained.test_boost import generate, logits
 WIDTHS = {"hidden_size": 64, "intermediate_size": 64}  # which the quantisers' blocks divide
 
 # Decoding with a cache multiplies other shapes than reading at once. In bfloat16 that rounds some tokens of random
-# weights to others, by processor, with a base alone as well: there logits are compared.
+# weights to others, by processor, with a base alone as well: there logits are compared. So it is in float32 where the
+# base rounds what it multiplies to bfloat16.
 ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 0.1}  # relative
 
 
@@ -39,6 +40,14 @@ def load(folder, name, dtype=torch.float32):
     model = transformers.LlamaForCausalLM.from_pretrained(folder, quantization_config=config, dtype=dtype).eval()
     model.generation_config.eos_token_id = None
     return model
+
+
+@torch.no_grad()
+def multiplied_in(model, dtype):
+    """What a base's matrices multiply in: 4-bit ones in bfloat16, in any model, on processors with instructions for it."""
+    linear = model.model.layers[0].self_attn.q_proj
+    z = torch.randn(1, WIDTHS["hidden_size"], dtype=dtype, generator=torch.Generator().manual_seed(0))
+    return torch.bfloat16 if torch.equal(linear(z), linear(z.bfloat16().to(dtype))) else dtype
 
 
 @torch.no_grad()
@@ -72,7 +81,7 @@ def test_a_quantised_base_takes_light_corrections(folder, name, dtype, kv):
     disturb(model)
     assert not torch.equal(logits(model, ids), before)
     if name != "int8":  # LLM.int8 quantises activations by what else is in the batch, with a base alone as well
-        at_once, by_token = logits(model, ids), decoded(model, ids)
+        at_once, by_token, dtype = logits(model, ids), decoded(model, ids), multiplied_in(model, dtype)
         assert (by_token - at_once).norm() < ROUNDING[dtype] * at_once.norm()
         assert (at_once - before).norm() > 0.5 * at_once.norm()  # a cache without corrections would be found
         if dtype is torch.float32:

@@ -48,6 +48,15 @@ def made(preset, *tables):
     return EXPERIMENT.table(preset, perplexities(preset, values, main_arm))
 
 
+def test_arms_are_trained_one_after_the_other_and_the_first_text_before_the_second():
+    """Those of comparisons that were named beforehand come first."""
+    made = sorted(EXPERIMENT.trials(TEXT), key=lambda trial: trial.turn)
+    order = list(dict.fromkeys((trial.config["data"]["corpus"], trial.group) for trial in made))
+    arms = ["boosted", "standard", "param-fair", "twicing"]
+    assert order == [(text, arm) for text in TEXT.text.corpora for arm in arms]
+    assert len({trial.turn for trial in made}) == len(order)
+
+
 def test_every_number_is_of_its_arm_text_and_split():
     other = shifted(WIKITEXT, 100.0)
     table = made(TEXT, WIKITEXT, other)

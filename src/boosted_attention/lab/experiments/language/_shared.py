@@ -55,12 +55,18 @@ def training_trials(preset: Preset, arms: Mapping[str, Arm]) -> list[Trial]:
     ]
 
 
-def one_after_the_other(preset: Preset, arms: Mapping[str, Arm]) -> list[Trial]:
-    """Every arm with its seeds in turn, on the first text before the others, since an arm is shown once it is whole."""
+def one_after_the_other(preset: Preset, arms: Mapping[str, Arm], order: Sequence[str]) -> list[Trial]:
+    """Every arm with its seeds in turn, on the first text before the others, since an arm is shown once it is whole.
+
+    Args:
+        preset: whose arms these are.
+        arms: the arms.
+        order: their names, the most important first.
+    """
+    corpora = preset.text.corpora
     return [
-        replace(trial, turn=len(arms) * preset.text.corpora.index(trial.config["data"]["corpus"]) + turn)
-        for turn, (name, arm) in enumerate(arms.items())
-        for trial in training_trials(preset, {name: arm})
+        replace(trial, turn=len(order) * corpora.index(trial.config["data"]["corpus"]) + order.index(trial.group))
+        for trial in training_trials(preset, arms)
     ]
 
 

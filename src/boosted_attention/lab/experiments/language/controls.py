@@ -102,7 +102,8 @@ def timed_seeds(preset: Preset, corpus: str) -> tuple[int, ...]:
 
 
 def trials(preset: Preset) -> list[Trial]:
-    trained = one_after_the_other(preset, arms(preset))
+    known = arms(preset)
+    trained = one_after_the_other(preset, known, order=tuple(known))
     matched = [
         replace(timed(preset, corpus, seed), turn=len(RIVALS))
         for corpus in preset.text.corpora

@@ -61,8 +61,7 @@ MARGIN = 1.5  # percent: models whose perplexities lie nearer are equal
 
 def trials(preset: Preset) -> list[Trial]:
     """The arms of comparisons that were named beforehand come first."""
-    arms = main_arms(preset)
-    return one_after_the_other(preset, {name: arms[name] for name in (BOOSTED, STANDARD, FAIR, TWICING)})
+    return one_after_the_other(preset, main_arms(preset), order=(BOOSTED, STANDARD, FAIR, TWICING))
 
 
 def asked(preset: Preset) -> list[Trial]:
