@@ -44,7 +44,7 @@ def load(folder, name, dtype=torch.float32):
 
 @torch.no_grad()
 def multiplied_in(model, dtype):
-    """What a base's matrices multiply in: 4-bit ones in bfloat16, in any model, on processors with instructions for it."""
+    """What the matrices of a base multiply in: 4-bit ones in bfloat16 where the processor has instructions for it."""
     linear = model.model.layers[0].self_attn.q_proj
     z = torch.randn(1, WIDTHS["hidden_size"], dtype=dtype, generator=torch.Generator().manual_seed(0))
     return torch.bfloat16 if torch.equal(linear(z), linear(z.bfloat16().to(dtype))) else dtype
