@@ -187,7 +187,7 @@ def test_freezing_survives_reloading(train, tmp_path):
 
 
 def test_what_was_frozen_by_hand_or_loaded_stays_so(tmp_path):
-    """Base and corrections each as a whole, whatever was boosted last."""
+    """Base and corrections, as a whole or in part, whatever was boosted last."""
 
     def trained(model):
         return {name for name, p in model.named_parameters() if p.requires_grad}
@@ -209,6 +209,12 @@ def test_what_was_frozen_by_hand_or_loaded_stays_so(tmp_path):
     for module in modules_of(model, "law"):
         module.requires_grad_(False)
     assert trained(reloaded(model)) == {name for name, _ in model.named_parameters() if not is_correction(name)}
+    model.lm_head.requires_grad_(False)
+    modules_of(model, "law")[1].requires_grad_(True)
+    kept = trained(model)
+    assert trained(reloaded(model)) == kept
+    assert "lm_head.weight" not in kept
+    assert {name.split(".")[4] for name in kept if is_correction(name)} == {"gates"}
     assert not hasattr(unboost(reloaded(model)).config, "trained")
 
 
@@ -245,6 +251,24 @@ def test_a_boosted_folder_is_tokenised_as_its_base_is(family, stated, tmp_path):
         read.append((type(tokenizer), tokenizer("<unk>a b")["input_ids"]))
         model = boost(model) if name == "base" else model
     assert read[0] == read[1]
+
+
+def test_a_correction_knows_its_base_in_double_precision(tmp_path):
+    """A float32 base cast up, and one of doubles as it is and cast down; not another that is the same in float32."""
+    save_correction(boost(tiny("llama")), tmp_path / "single")
+    load_correction(tiny("llama").double(), tmp_path / "single")
+
+    def doubles(change):
+        base = tiny("llama").double()
+        with torch.no_grad():
+            base.lm_head.weight[0, 0] *= 1 + change
+        return base
+
+    save_correction(boost(doubles(1e-12)), tmp_path / "double")
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        load_correction(doubles(1e-12).to(dtype), tmp_path / "double")
+    with pytest.raises(ValueError, match="corrects another model"):
+        load_correction(doubles(2e-12), tmp_path / "double")
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
@@ -296,6 +320,7 @@ def test_commands_take_a_boosted_folder(text_file, tmp_path, capsys):
     expected = model.generate(ids, max_new_tokens=5, do_sample=False, pad_token_id=0)[0]
     written = run("generate", folder, "bado", "--tokens", 5, "--temperature", 0, "--no-stop")
     assert written.rstrip("\n") == tokenizer.decode(expected, skip_special_tokens=True).rstrip("\n")
+    assert run("generate", folder, "bado", "--tokens", 0).rstrip("\n") == "bado"
     found = json.loads(run("evaluate", folder, *corpus, "--json"))
     assert found["tokens"] > 100
     assert found["loss"] > 0

@@ -9,7 +9,9 @@ import transformers
 
 from boosted_attention import boost, unboost
 from boosted_attention.pretrained import add_lora, load_correction, print_trainable_parameters, save_correction
+from boosted_attention.pretrained.correction import is_correction
 from boosted_attention.pretrained.layer import corrected_layers
+from boosted_attention.pretrained.trained_parts import COPIED, with_trained_parts
 from boosted_attention.storage.sealing import listing, write_sealed
 from tests.pretrained.families import disturb, tiny, tokens
 from tests.pretrained.test_boost import generate, logits
@@ -100,6 +102,9 @@ def test_names_are_checked():
     model = both()
     with pytest.raises(ValueError, match=r"no correction is called 'lwa'.*did you mean 'law'.*there are 'law', 'code'"):
         model.set_corrections("lwa")
+    for nonsense in (None, 5):
+        with pytest.raises(ValueError, match=f"names={nonsense} must be a correction's name, or several"):
+            model.set_corrections(nonsense)
     with pytest.raises(ValueError, match="no correction is called 'default'"):
         model.remove_correction("default")
     before, kind = {name: p.clone() for name, p in model.state_dict().items()}, type(model)
@@ -135,13 +140,40 @@ def test_lora_beside_corrections_leaves_them_trainable(options, capsys):
     assert torch.equal(logits(adapted, ids), before)
     trained = [name for name, p in adapted.named_parameters() if p.requires_grad]
     lora = [name for name in trained if "lora_" in name]
-    assert {name.removeprefix("base_model.model.") for name in trained if name not in lora} == ours
+    copied = {name.removeprefix("base_model.model.").replace(COPIED, ".") for name in trained if name not in lora}
+    assert copied == ours
     assert len(lora) == 2 * 4 * 3  # two factors of four projections of three layers, none of a correction
     n_ours, n_lora = (
         sum(adapted.get_parameter(n).numel() for n in trained if (n in lora) == is_lora) for is_lora in (0, 1)
     )
     assert f"trainable params: {n_ours + n_lora:,} || " in (said := capsys.readouterr().out)
     assert f"of corrections: {n_ours:,}" in said
+
+
+def test_lora_beside_corrections_is_saved_with_them(tmp_path):
+    """Only what is trained of them: the second correction here, and of its gates and rounds the latter alone."""
+    model, ids = boost(boost(tiny("llama"), name="law"), rank=2, name="code"), tokens()
+    for module in corrected_layers(model).values():
+        module.gates[1].requires_grad_(False)
+    model.save_pretrained(tmp_path / "boosted")
+    ours = {name for name, p in model.named_parameters() if p.requires_grad}
+    adapted = add_lora(model, rank=2)
+    trained = {name: p for name, p in adapted.named_parameters() if p.requires_grad}
+    assert {name.partition("base_model.model.")[2].replace(COPIED, ".") for name in trained if COPIED in name} == ours
+    start = logits(adapted, ids)
+    optimizer = torch.optim.SGD(trained.values(), lr=1.0)
+    for _ in range(2):
+        adapted(ids, labels=ids).loss.backward()
+        optimizer.step()
+    after = logits(adapted, ids)
+    assert not torch.equal(after, start)
+    adapted.save_pretrained(tmp_path / "adapter")
+    base = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "boosted")
+    assert torch.equal(logits(peft.PeftModel.from_pretrained(base, tmp_path / "adapter"), ids), after)
+    written = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert written["task_type"] == "CAUSAL_LM"
+    merged = adapted.merge_and_unload()
+    torch.testing.assert_close(logits(merged, ids), after, rtol=1e-4, atol=1e-4)
 
 
 def test_corrections_can_be_modules_to_save():
@@ -156,3 +188,17 @@ def test_corrections_can_be_modules_to_save():
     assert not any(".q_proj.base_layer" in name for name in trained)  # a copy of a correction copies no base
     adapted(ids, labels=ids).loss.backward()
     assert all(p.grad is not None for name, p in trained.items() if "rounds" in name)
+
+
+def test_the_trainer_trains_the_corrections_that_are_not_frozen():
+    """All of them where all are frozen, as in a folder that was boosted, saved and frozen by hand."""
+
+    def trained(model):
+        with_trained_parts(model, boost_options=None, train="correction", lora_rank=1, name="it")
+        return {name for name, p in model.named_parameters() if p.requires_grad}
+
+    model = boost(boost(tiny("llama"), name="law"), rank=2, name="code")
+    code = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert trained(model) == code
+    model.requires_grad_(False)
+    assert code < trained(model) == {name for name, _ in model.named_parameters() if is_correction(name)}

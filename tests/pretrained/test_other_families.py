@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 import transformers
-from peft import LoraConfig
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from boosted_attention import boost, disable_rounds, unboost
@@ -135,6 +135,58 @@ def test_a_cache_filled_without_the_corrections_is_refused():
         model(ids[:, 6:], past_key_values=cache)
 
 
+def test_a_cache_that_a_correction_has_missed_tokens_of_is_refused():
+    """Switched off for some tokens, or not yet among those that ran when the cache was begun."""
+    model, ids = boost(boost(tiny("llama"), name="law"), name="code"), tokens()
+    disturb(model)
+    with torch.no_grad():
+        cache = model(ids[:, :6], use_cache=True).past_key_values
+        with model.disable_corrections():
+            model(ids[:, 6:7], past_key_values=cache)
+        with pytest.raises(ValueError, match="filled without the corrections"):
+            model(ids[:, 7:8], past_key_values=cache)
+        model.set_corrections("code")
+        cache = model(ids[:, :6], use_cache=True).past_key_values
+        model.set_corrections(["law", "code"])
+        with pytest.raises(ValueError, match="filled without the corrections"):
+            model(ids[:, 6:7], past_key_values=cache)
+        whole = model(ids).logits
+        cache = model(ids[:, :6], use_cache=True).past_key_values
+        cache.crop(-2)
+        torch.testing.assert_close(model(ids[:, 4:], past_key_values=cache).logits, whole[:, 4:], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"task_type": "CAUSAL_LM"}, {}], ids=["causal", "plain"])
+def test_unboost_refuses_a_model_with_adapters_and_changes_nothing(options):
+    model, ids = boost(tiny("llama")), tokens()
+    disturb(model)
+    adapted = get_peft_model(model, LoraConfig(target_modules=["self_attn.q_proj"], **options))
+    before, kinds = logits(adapted, ids), (type(adapted), type(model), type(model.config))
+    for given in (adapted, model):
+        with pytest.raises(ValueError, match=r"has adapters.*merge or unload them first"):
+            unboost(given)
+    assert torch.equal(logits(adapted, ids), before)
+    assert (type(adapted), type(model), type(model.config)) == kinds
+    unboost(adapted.unload())
+    with pytest.raises(ValueError, match="NoneType is not boosted"):
+        unboost(None)
+
+
+def test_unboost_leaves_no_map_of_code_that_was_not_there(tmp_path):
+    for model in (boost(tiny("llama")), reloaded(boost(tiny("llama")), tmp_path)):
+        config = unboost(model).config
+        assert not {"auto_map", "unboosted_auto_map"} & vars(config).keys()
+    own = tiny("llama")
+    own.config.auto_map = {"AutoConfig": "code.Config"}
+    assert unboost(reloaded(boost(own), tmp_path)).config.auto_map == {"AutoConfig": "code.Config"}
+
+
+def reloaded(model, folder):
+    """A model, saved and loaded again."""
+    model.save_pretrained(folder)
+    return transformers.AutoModelForCausalLM.from_pretrained(folder)
+
+
 def test_unboost_gives_back_what_was_trainable():
     model = tiny("llama")
     model.model.embed_tokens.requires_grad_(False)
@@ -202,4 +254,18 @@ def test_damaged_configurations(change, line, tmp_path):
     stored = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**stored, **change}))
     with pytest.raises(ValueError, match=line):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"layers": [7]}, {"rank": 0}, {"gate": "zz"}, {"n_new": "two"}, {"kv": None}, None],
+    ids=["layer", "rank", "gate", "count", "kv", "none"],
+)
+def test_damaged_stages_of_a_boosted_folder(change, tmp_path):
+    boost(tiny("llama"), rank=2).save_pretrained(tmp_path)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    stored["boosting"] = [] if change is None else [{**stored["boosting"][0], **change}]
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(ValueError, match="configuration of this boosted model is damaged"):
         load_model(tmp_path)

@@ -38,8 +38,9 @@ from boosted_attention.pretrained.named import (
     what_is_trained,
 )
 from boosted_attention.pretrained.origin import hub_name
+from boosted_attention.pretrained.places import find_attention
 from boosted_attention.pretrained.sharing import SharedModel
-from boosted_attention.pretrained.stages import Stage, install
+from boosted_attention.pretrained.stages import Stage, install, read_stages
 from boosted_attention.records import from_json
 from boosted_attention.storage.writing import write_atomically
 from boosted_attention.validation import require
@@ -91,8 +92,9 @@ class BoostedModel(SharedModel):
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any):
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
-        for stage in config.boosting:
-            install(self, Stage.from_dict(stage))  # type: ignore[arg-type]
+        n_layers = len(find_attention(self))  # type: ignore[arg-type]
+        for stage in read_stages(config.boosting, n_layers, "the configuration of this boosted model"):
+            install(self, stage)  # type: ignore[arg-type]
 
     set_corrections = set_corrections
     disable_corrections = disable_corrections
@@ -220,6 +222,7 @@ def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
     """Change class and config of a model whose rounds are in place."""
     if not isinstance(model, BoostedModel):
         before, own = model.config, copy.deepcopy(model.config)  # another model may have been made from the same config
+        had = vars(own).get("auto_map")
         for module in model.modules():
             if vars(module).get("config") is before:
                 module.config = own  # type: ignore[assignment]
@@ -228,8 +231,8 @@ def become_boosted(model: PreTrainedModel, stage: Stage) -> None:
         own.unboosted_architectures = own.architectures
         if (name := hub_name(own)) is not None:
             own.unboosted_name = name
-        if hasattr(own, "auto_map"):
-            own.unboosted_auto_map = own.auto_map
+        if had is not None:
+            own.unboosted_auto_map = had
         own.auto_map = dict(AUTO_MAP)
         model.__class__ = model_class(type(model))
         make_known(type(own), type(model))
@@ -242,8 +245,8 @@ def become_original(model: PreTrainedModel) -> None:
     config, base = model.config, original_class(type(model))
     for name in ("boosting", "trained", "auto_map", "unboosted_name"):
         vars(config).pop(name, None)
-    if hasattr(config, "unboosted_auto_map"):
-        config.auto_map = vars(config).pop("unboosted_auto_map")
+    if had := vars(config).pop("unboosted_auto_map", None):
+        config.auto_map = had
     config.__class__ = original_class(type(config))
     model.__class__ = base
     config.architectures = vars(config).pop("unboosted_architectures", [base.__name__])

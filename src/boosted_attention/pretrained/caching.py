@@ -125,21 +125,29 @@ def cache_argument(kind: type) -> str:
 def extend(cache: Cache, corrected: int, slot: int, n_new: int) -> None:
     """Make layer ``slot`` of the cache, if it is not there yet, of the kind of layer ``corrected``.
 
-    That layer holds the ``n_new`` tokens of this call already; with more, it was filled without the corrections.
+    That layer holds the ``n_new`` tokens of this call already, and layer ``slot`` must hold all tokens before them.
     """
-    while len(cache.layers) <= slot:
-        if torch.compiler.is_exporting():
-            raise InputError(
-                "an exported program's cache has layers for the model's own attention alone; boost with kv='shared', "
-                "whose corrections need none, or export without a cache"
-            )
-        held: Any = cache.layers[corrected]
-        if int(held.get_seq_length()) > n_new:
+    layers: Any = cache.layers
+    if len(layers) <= slot and torch.compiler.is_exporting():
+        raise InputError(
+            "an exported program's cache has layers for the model's own attention alone; boost with kv='shared', "
+            "whose corrections need none, or export without a cache"
+        )
+    missing = range(len(layers), slot + 1)
+    layers += [another(layers[corrected]) for _ in missing]
+    if missing or not torch.compiler.is_compiling():
+        held, before = length_of(layers[corrected]), length_of(layers[slot])
+        if held is not None and before is not None and held != before + n_new:
             raise InputError(
                 "the cache was filled without the corrections of this boosted model (by the original, or with rounds "
                 "switched off); begin with an empty one"
             )
-        cache.layers.append(another(held))
+
+
+def length_of(layer: Any) -> int | None:
+    """Return how many tokens a cache layer holds; None where only a device that would have to be waited for knows."""
+    length = layer.get_seq_length()
+    return None if isinstance(length, Tensor) and length.device.type != "cpu" else int(length)
 
 
 def another(layer: Any) -> Any:

@@ -212,7 +212,12 @@ def unboost(model: PreTrainedModel) -> PreTrainedModel:
     Args:
         model: a model that ``boost`` has changed.
     """
-    require(bool(corrected_layers(model)), f"{type(model).__name__} is not boosted")
+    kind = type(model).__name__
+    require(isinstance(model, nn.Module) and bool(corrected_layers(model)), f"{kind} is not boosted")
+    require(
+        isinstance(model, PreTrainedModel) and not has_adapters(model),
+        f"{kind} has adapters (LoRA), which stand on the boosted model; merge or unload them first",
+    )
     for layer, name in find_attention(model):
         attention = getattr(layer, name)
         if isinstance(attention, CorrectedAttention):

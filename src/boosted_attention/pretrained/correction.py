@@ -27,14 +27,14 @@ from boosted_attention.pretrained.layer import corrected_layers
 from boosted_attention.pretrained.named import names_of, require_names, rounds_of, stages_of
 from boosted_attention.pretrained.places import attention_modules, find_attention
 from boosted_attention.pretrained.quantised import dense_parameters
-from boosted_attention.pretrained.stages import Stage, freeze, install
+from boosted_attention.pretrained.stages import Stage, freeze, install, read_stages
 from boosted_attention.storage.sealing import files_of, listing, read_sealed, verify, write_sealed
 from boosted_attention.storage.weights import require_finite
 from boosted_attention.storage.writing import staged_files
 from boosted_attention.validation import InputError, require, shortened
 
 WEIGHTS, SETTINGS = "correction.safetensors", "correction.json"
-HALVES = ("bfloat16", "float16")
+PRECISIONS = {"bfloat16": 16, "float16": 16, "float32": 32, "float64": 64}  # bits of each
 
 
 def is_correction(name: str) -> bool:
@@ -42,15 +42,15 @@ def is_correction(name: str) -> bool:
     return not {"rounds", "gates"}.isdisjoint(name.split("."))
 
 
-def base_hash(model: PreTrainedModel, dtype: torch.dtype = torch.float32) -> str:
+def base_hash(model: PreTrainedModel, precision: str) -> str:
     """Hash the values of the base's weights, boosted or not, rounded to a precision; tied ones count once."""
     digest = hashlib.sha256()
     base = {name: p for name, p in dense_parameters(model) if not is_correction(name)}
     for name in sorted(base):
         p = base[name].cpu()
         digest.update(f"{name} {tuple(p.shape)}\n".encode())
-        exact = p.dtype == torch.float64 and dtype == torch.float32
-        digest.update((p.double() if exact else p.to(dtype).float()).numpy().tobytes())
+        rounded = p.to(getattr(torch, precision))
+        digest.update((rounded if precision == "float64" else rounded.float()).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -71,17 +71,24 @@ def require_same_base(model: PreTrainedModel, base: Mapping[str, Any], what: str
     """Raise InputError unless a model is the base that a correction was trained with.
 
     Where both have one precision their values must be equal; otherwise those of the base, rounded to what the model
-    has, or those of the model, rounded to what the base had. A bfloat16 and a float16 model that were both rounded from
-    one float32 model are different models: neither can be made from the other.
+    has, or those of the model, rounded to what the base had, whichever is coarser. A bfloat16 and a float16 model that
+    were both rounded from one float32 model are different models: neither can be made from the other.
     """
-    stored = {"float32": base["sha256"], **base.get("rounded", {})}
-    common = next((d for d in (dtype_name(model), base.get("dtype")) if d in HALVES and d in stored), "float32")
-    theirs, found = stored[common], base_hash(model, getattr(torch, common))
+    finest = finest_precision(str(base.get("dtype")))
+    stored = {finest: base["sha256"], **base.get("rounded", {})}
+    of_both = sorted((dtype_name(model), str(base.get("dtype"))), key=lambda d: PRECISIONS.get(d, 64))
+    common = next((d for d in of_both if d in stored), finest)
+    theirs, found = stored[common], base_hash(model, common)
     require(
         theirs == found,
         f"{what} corrects another model ({base['name'] or 'unnamed'}, weights {theirs[:12]}) than this one (weights "
         f"{found[:12]}); load it onto the base it was trained with",
     )
+
+
+def finest_precision(dtype: str) -> str:
+    """Return the precision in which the values of a base are hashed as they are."""
+    return "float64" if dtype == "float64" else "float32"
 
 
 def dtype_name(model: PreTrainedModel) -> str:
@@ -109,13 +116,15 @@ def save_correction(model: PreTrainedModel, folder: str | Path, name: str | None
     )
     folder = Path(folder)
     held = {name: p.detach().cpu().contiguous() for name, p in correction_tensors(model, names).items()}
+    finest = finest_precision(dtype_name(model))
+    own = PRECISIONS[finest]
     settings = {
         "boosting": [stage.to_dict() for stage in stages_of(model) if stage.name in names],
         "base": {
             "name": model.config.name_or_path,
             "dtype": dtype_name(model),
-            "sha256": base_hash(model),
-            "rounded": {half: base_hash(model, getattr(torch, half)) for half in HALVES},
+            "sha256": base_hash(model, finest),
+            "rounded": {coarser: base_hash(model, coarser) for coarser, bits in PRECISIONS.items() if bits < own},
         },
         "parameters": sum(p.numel() for p in held.values()),
     }
@@ -164,12 +173,9 @@ def read_settings(folder: Path, n_layers: int) -> tuple[list[Stage], dict[str, A
     verify(folder, files_of(settings, path), [WEIGHTS])
     try:
         base = {**settings["base"], "name": str(settings["base"]["name"]), "sha256": str(settings["base"]["sha256"])}
-        stages = [Stage.from_dict(stage) for stage in settings["boosting"]]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path} is damaged") from None
-    whole = bool(stages) and all(stage.is_sound(n_layers) for stage in stages)
-    require(whole, f"{path} is damaged, or corrects a model with other layers than these {n_layers}")
-    return stages, base
+    return read_stages(settings.get("boosting"), n_layers, str(path)), base
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

@@ -144,6 +144,8 @@ class FinetunedModel(nn.Module):
 
     def generate(self, ids: Tensor, max_new_tokens: int, **options: Any) -> Tensor:
         """Continue ids (B, T), with the options of ``LanguageModel.generate``."""
+        if max_new_tokens == 0:  # which transformers refuses
+            return ids
         stream: Callable[[Tensor], None] | None = options.pop("stream", None)
         temperature, seed = options.pop("temperature", 0.0), options.pop("seed", None)
         given = {name: options[name] for name in ("top_k", "top_p") if options.get(name) is not None}

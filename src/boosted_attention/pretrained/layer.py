@@ -57,9 +57,13 @@ class CorrectedAttention(Traced):
         self.outputs.append(nn.Identity())
         self.n_rounds += 1
 
+    def correction_parts(self) -> list[nn.Module]:
+        """Return all corrections and their gates."""
+        return [*self.corrections, *self.gates]
+
     def correction_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of all corrections and their gates."""
-        return [p for part in (self.rounds, self.gates) for p in part.parameters()]
+        return [p for part in self.correction_parts() for p in part.parameters()]
 
     def parts(self) -> list[list[Any]]:
         """Return corrections, gates, residual rules and outputs, past the slow lookups of their containers."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -69,6 +69,7 @@ def set_corrections(model: PreTrainedModel, names: str | Iterable[str]) -> None:
         model: a boosted model.
         names: a name, or several; an empty list leaves the base alone.
     """
+    require(isinstance(names, Iterable), f"names={names!r} must be a correction's name, or several")
     chosen = [names] if isinstance(names, str) else list(names)
     require_names(model, chosen)
     rounds = rounds_of(model, chosen)
@@ -152,26 +153,40 @@ class Trained:
 
     base: bool  # whether anything outside of the corrections is
     corrections: list[str]  # names of those of which anything is
+    frozen: list[str] = field(default_factory=list)  # names of parameters of these parts that are not
 
 
 def what_is_trained(model: PreTrainedModel) -> Trained:
     """Say what of a boosted model is trained."""
-    by_name = {name: [p for m in modules_of(model, name) for p in m.parameters()] for name in names_of(model)}
-    inside = {id(p) for parameters in by_name.values() for p in parameters}
-    return Trained(
-        base=any(p.requires_grad for p in model.parameters() if id(p) not in inside),
-        corrections=[name for name, parameters in by_name.items() if any(p.requires_grad for p in parameters)],
-    )
+    by_name = parameters_by_correction(model)
+    trained = {id(p) for p in model.parameters() if p.requires_grad}
+    base = bool(trained - set().union(*by_name.values()))
+    corrections = [name for name, inside in by_name.items() if inside & trained]
+    frozen = parameters_of(model, base, corrections) - trained
+    names = [name for name, p in model.named_parameters() if id(p) in frozen]
+    return Trained(base=base, corrections=corrections, frozen=names)
+
+
+def parameters_by_correction(model: PreTrainedModel) -> dict[str, set[int]]:
+    """Return the identities of the parameters of each correction."""
+    return {name: {id(p) for m in modules_of(model, name) for p in m.parameters()} for name in names_of(model)}
+
+
+def parameters_of(model: PreTrainedModel, base: bool, corrections: Iterable[str]) -> set[int]:
+    """Return the identities of what can be trained of some corrections and, if that is asked for, of the base."""
+    by_name = parameters_by_correction(model)
+    inside = set().union(*by_name.values())
+    chosen = set().union(*(by_name.get(name, ()) for name in corrections))
+    able = {id(p) for p in model.parameters() if p.is_floating_point()}  # quantised weights are integers
+    return {p for p in able if (p in chosen if p in inside else base)}
 
 
 def train_as(model: PreTrainedModel, trained: Trained) -> None:
     """Freeze all of a boosted model but what is to be trained."""
-    by_name = {name: {id(p) for m in modules_of(model, name) for p in m.parameters()} for name in names_of(model)}
-    inside = set().union(*by_name.values())
-    chosen = set().union(*(by_name[name] for name in trained.corrections if name in by_name))
-    for p in model.parameters():
-        if p.is_floating_point():  # quantised weights are integers
-            p.requires_grad_(id(p) in chosen if id(p) in inside else trained.base)
+    chosen, frozen = parameters_of(model, trained.base, trained.corrections), set(trained.frozen)
+    for name, p in model.named_parameters():
+        if p.is_floating_point():
+            p.requires_grad_(id(p) in chosen and name not in frozen)
 
 
 def trainable_parameters(model: nn.Module) -> tuple[int, int]:

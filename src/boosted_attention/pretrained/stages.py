@@ -15,7 +15,7 @@ from boosted_attention.pretrained.families import CACHE_INDICES, cache_index_nam
 from boosted_attention.pretrained.layer import CorrectedAttention, become_corrected, original_view, shares_kv
 from boosted_attention.pretrained.light import Follower, light_correction, without_linear
 from boosted_attention.pretrained.places import find_attention, n_cache_layers
-from boosted_attention.validation import is_count
+from boosted_attention.validation import InputError, is_count, require
 
 KV_SOURCES = ("own", "shared")
 LIGHT_GATES = ("tanh", "headwise")
@@ -66,6 +66,26 @@ class Stage:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Stage:
         return cls(**{**values, "layers": tuple(values["layers"])})
+
+
+def read_stages(values: Any, n_layers: int, what: str) -> list[Stage]:
+    """Return the stages that a file names.
+
+    Args:
+        values: what the file has of them.
+        n_layers: layers with attention of the model that they are for.
+        what: the file, for messages.
+
+    Raises:
+        InputError: they are not such as ``boost`` makes for so many layers.
+    """
+    try:
+        stages = [Stage.from_dict(stage) for stage in values]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{what} is damaged: what it says of its corrections cannot be read") from None
+    whole = bool(stages) and all(stage.is_sound(n_layers) for stage in stages)
+    require(whole, f"{what} is damaged, or corrects a model with other layers than these {n_layers}")
+    return stages
 
 
 def n_rounds_of(attention: nn.Module) -> int:
