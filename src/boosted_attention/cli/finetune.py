@@ -56,7 +56,8 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         Args:
             model: folder of the model, boosted by ``boosted-attention boost`` for --train correction.
             out: folder of the run; runs/MODEL-TRAIN-SEED by default.
-            train: trained part: correction (the correction rounds alone), all, or lora.
+            train: trained part: correction (the correction rounds alone, frozen ones left out), all,
+                or lora.
             lora_rank: rank of the adapters of --train lora.
             max_len: tokens per row; 0 takes 512, or as many as the model has positions.
             resume: continuation from the last checkpoint in --out; a run that has not begun begins.

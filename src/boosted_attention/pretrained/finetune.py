@@ -43,7 +43,8 @@ class FinetuneConfig:
     boost: Mapping[str, Any] | None = None
     """Options of boost(); None takes the model as it is."""
     train: str = "correction"
-    """Trained part: correction (the correction rounds alone), all, or lora (adapters on the attention)."""
+    """Trained part: correction (the correction rounds alone, frozen ones left out), all, or lora (adapters on the
+    attention)."""
     lora_rank: int = 8
     """Rank of the adapters of lora."""
     max_len: int = 0
