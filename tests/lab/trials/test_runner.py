@@ -42,6 +42,18 @@ def test_trials_that_follow_from_results_are_done_too_and_nothing_twice(tmp_path
     assert log.read_text().split() == ["1", "2", "3", "4"]
 
 
+def test_a_trial_that_has_become_more_important_begins_before_others(tmp_path):
+    """A result opens an experiment of a lower rank, which wants a trial that another one wanted already."""
+    log = tmp_path / "log"
+    first, second, third = (replace(count_trial(i, log), rank=i) for i in (1, 2, 3))
+
+    def follow(outcome):
+        return [first, second, replace(third, rank=1) if outcome.has([first]) else third]
+
+    execute([first, second, third], tmp_path, workers=1, follow=follow)
+    assert log.read_text().split() == ["1", "3", "2"]
+
+
 def test_a_trial_that_failed_is_not_asked_for_again_in_the_same_call(tmp_path):
     bad = Trial(work="test.crash", config={"marker": str(tmp_path / "marker")}, label="bad")
     good = count_trial(1, tmp_path / "log")

@@ -155,10 +155,12 @@ class Pool:
         while known < len(self.outcome.records):
             known = len(self.outcome.records)
             there = {t.key for t in [*left, *(a.trial for a in active)]} | self.given_up | set(self.outcome.records)
-            wanted = [trial for trial in follow(self.outcome) if trial.key not in there]
-            new = without_result(wanted, self.workspace.directory, self.outcome)
+            wanted = {trial.key: trial for trial in follow(self.outcome)}
+            more = [trial for key, trial in wanted.items() if key not in there]
+            new = without_result(more, self.workspace.directory, self.outcome)
             self.display.expect(new)
-            left[:] = sorted([*left, *new], key=order)
+            # What is left may have become more important: a decision can open an experiment of a lower rank.
+            left[:] = sorted([*(wanted.get(t.key, t) for t in left), *new], key=order)
 
     def _start(self, trial: Trial) -> Active:
         job = Job(trial=trial, perform=WORKS[trial.work].perform, workspace=self.workspace)
