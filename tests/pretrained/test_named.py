@@ -200,5 +200,8 @@ def test_the_trainer_trains_the_corrections_that_are_not_frozen():
     model = boost(boost(tiny("llama"), name="law"), rank=2, name="code")
     code = {name for name, p in model.named_parameters() if p.requires_grad}
     assert trained(model) == code
+    one = min(code)
+    model.get_parameter(one).requires_grad_(False)
+    assert trained(model) == code - {one}
     model.requires_grad_(False)
     assert code < trained(model) == {name for name, _ in model.named_parameters() if is_correction(name)}

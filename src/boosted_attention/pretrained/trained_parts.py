@@ -42,9 +42,12 @@ def with_trained_parts(
     if train == "all":
         freeze(model, None)
         return model
-    parts = [part for layer in corrected_layers(model).values() for part in layer.correction_parts()]
-    require(bool(parts), f"train='correction': {name} is not boosted; boost(model) makes it so")
-    freeze(model, [part for part in parts if any(p.requires_grad for p in part.parameters())] or parts)
+    corrections = [p for layer in corrected_layers(model).values() for p in layer.correction_parameters()]
+    require(bool(corrections), f"train='correction': {name} is not boosted; boost(model) makes it so")
+    trained = [p for p in corrections if p.requires_grad] or corrections
+    freeze(model, [])
+    for p in trained:
+        p.requires_grad_(True)
     return model
 
 
