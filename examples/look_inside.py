@@ -1,4 +1,4 @@
-"""Look inside the rounds of a boosted model: traces, switched-off corrections, and what each layer's are worth.
+"""Look inside the rounds of a boosted model: traces, corrections switched off, and what each correction is worth.
 
     python examples/look_inside.py
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -80,6 +81,23 @@ def test_shell_blocks_are_true(code, run_once):
             run_once(line, command[1:])
         else:  # the plain lines the make targets stand for
             assert line in everything
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not there")
+def test_products_are_right_with_the_lines_for_amd_processors(tmp_path):
+    section = (ROOT / "docs/how-to/train.md").read_text().split("## On AMD processors")[1].split("## ")[0]
+    *prepare, train = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    told, command = train.split(" ", 1)
+    assert command == "boosted-attention train"
+    multiply = (
+        "import torch; torch.manual_seed(0); a, b = torch.randn(300, 64), torch.randn(64, 500); "
+        "torch.testing.assert_close(a @ b, (a.double() @ b.double()).float(), rtol=1e-4, atol=1e-4); "
+        "print('intel.so' in open('/proc/self/maps').read())"
+    )
+    script = "\n".join([*prepare, f'{told} {shlex.quote(sys.executable)} -c "$MULTIPLY"'])
+    given = {**environment(), "MULTIPLY": multiply}
+    ended = subprocess.run(["sh", "-ec", script], cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "True"), ended.stderr
 
 
 def test_blocks_of_extras_run_elsewhere():

@@ -49,7 +49,29 @@ def test_a_kind_that_does_not_occur_has_no_mean():
     assert set(found.kinds) == {"word"}
 
 
-def test_a_model_that_does_not_halt_is_refused():
-    model = LanguageModelConfig(**SIZE).build(seed=0)
+@pytest.mark.parametrize("n_repeats", [1, 2])
+def test_a_model_that_does_not_halt_is_refused(n_repeats):
+    model = LanguageModelConfig(**SIZE, n_repeats=n_repeats).build(seed=0)
     with pytest.raises(InputError, match="no layer of the model halts: build it with halting=True"):
         rounds_taken(model, torch.zeros(1, 9, dtype=torch.long), VOCABULARY)
+
+
+def test_repeats_are_those_at_which_tokens_stop():
+    """Counted from the probabilities, which with one block come from that block's states alone."""
+    model = LanguageModelConfig(**SIZE, n_repeats=3, halting="act", attention="standard").build(seed=0).eval()
+    with torch.no_grad():
+        model.repeats.unit.weight.normal_(std=100.0)
+        model.repeats.unit.bias.zero_()
+    rows, said = torch.randint(len(VOCABULARY), (5, 9)), []
+    hook = model.repeats.unit.register_forward_hook(lambda module, args, logit: said.append(logit.sigmoid()))
+    found = rounds_taken(model, rows, VOCABULARY)
+    hook.remove()
+    assert not model.repeats._forward_hooks
+    first, second = torch.cat(said[0::2]), torch.cat(said[1::2])  # (B, T): after the first repeat, and the second
+    taken = torch.where(first >= 0.99, 1.0, torch.where(first + second >= 0.99, 2.0, 3.0)).double()
+    assert len(taken.unique()) > 1
+    assert found.mean == pytest.approx(float(taken.mean()), rel=1e-5)
+    assert found.layers == [found.mean]
+    for kind in TOKEN_KINDS:
+        of_kind = torch.tensor([token_kind(text) == kind for text in VOCABULARY])[rows[:, :-1]]
+        assert found.kinds[kind] == pytest.approx(float(taken[of_kind].mean()), rel=1e-5)

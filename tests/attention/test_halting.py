@@ -35,6 +35,8 @@ FORMS = {
         "learner": ("twicing", "softmax", "differential-v2", "hopfield"),
         "n_steps": 2,
     },
+    "low-rank, composition": {"kv_source": "input", "learner": ("softmax", "low-rank", "composition", "low-rank")},
+    "Parallax": {"kv_source": "shared", "learner": ("softmax", "parallax", "softmax", "softmax"), "gate": "scalar"},
 }
 
 

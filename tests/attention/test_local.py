@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from boosted_attention import KVCache, LanguageModelConfig, StandardAttention, attention_layer
+from boosted_attention.attention.learners.local import REACH, Convolve, convolve
 from tests.conftest import D_MODEL, N_HEADS, build, randn
 
 DOCUMENTS = (4, 7, 2)  # lengths of documents that stand in one sequence
@@ -96,3 +97,18 @@ def test_nothing_of_it_is_a_matrix_to_an_optimizer():
     assert len(weights) == 2
     assert sum(p.numel() for p in weights.values()) == 7 * 16
     assert all(p.ndim != 2 for p in weights.values())
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_the_convolution_has_its_own_gradient_right_twice(hidden):
+    generator = torch.Generator().manual_seed(3)
+    whole = torch.randn(2, 2, REACH + 5, 3, dtype=torch.float64, generator=generator, requires_grad=True)
+    weight = torch.randn(3, 2, 1, 3, dtype=torch.float64, generator=generator, requires_grad=True)
+    visible = torch.rand(2, 5, REACH + 1, generator=generator) > 0.4 if hidden else None
+
+    def run(whole, weight):
+        return Convolve.apply(whole, weight, visible, (0, 2, 3))
+
+    assert torch.equal(run(whole, weight), convolve(whole, weight, visible, (0, 2, 3)))
+    assert torch.autograd.gradcheck(run, (whole, weight))
+    assert torch.autograd.gradgradcheck(run, (whole, weight))

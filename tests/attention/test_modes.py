@@ -17,9 +17,12 @@ WHOLE_GRAPH = ["boosted", "standard", "twicing"]
 
 
 def pytest_generate_tests(metafunc):
-    if metafunc.function is test_compile_whole_graph:  # a compilation takes half a minute: one in the short run
-        full = metafunc.config.getoption("--full")
+    """Choose layers for what takes seconds or half a minute each: one in the short run."""
+    full = metafunc.config.getoption("--full")
+    if metafunc.function is test_compile_whole_graph:
         metafunc.parametrize("name", WHOLE_GRAPH if full else WHOLE_GRAPH[:1])
+    if metafunc.function is test_the_compiled_backward_pass:
+        metafunc.parametrize("name", every_layer() if full else ["local-exclusive"])
 
 
 class Causal(torch.nn.Module):
@@ -43,6 +46,17 @@ def test_compile_whole_graph(name):
         strict=True,
     ):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_the_compiled_backward_pass(name):
+    """Gradients of the graphs that the compiler makes, run by eager kernels."""
+    torch._dynamo.reset()
+    layer, x = build(name), randn(2, 9, D_MODEL).requires_grad_()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    inputs = [x, *layer.parameters()]
+    ours, theirs = (torch.autograd.grad(run(x, is_causal=True).square().sum(), inputs) for run in (compiled, layer))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", every_layer())

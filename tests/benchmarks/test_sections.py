@@ -63,6 +63,21 @@ def test_tokens_stop_after_as_many_rounds_as_the_page_says(taken):
     assert [trace.rounds_taken.unique().tolist() for trace in traces.values()] == [[taken]] * SIZE.n_layers
 
 
+def test_mixed_tokens_stop_at_different_rounds():
+    """With a mean between the fewest and the most, which is the one that the page shows."""
+    model = halting.build(SIZE, 5, halting.MIXED)
+    ids, _ = random_batch(SIZE.vocab_size, 8, 5)
+    with capture(model) as traces:
+        model(ids)
+    (taken,) = (trace.rounds_taken for trace in traces.values())
+    assert len(taken.unique()) > 1
+    whole = model.generate(ids, 6)
+    with capture(model) as traces, torch.no_grad():
+        model(whole)
+    (taken,) = (trace.rounds_taken[:, 5:] for trace in traces.values())  # of the tokens that were decoded
+    assert halting.mean_rounds(model, ids, 6) == pytest.approx(float(taken.double().mean()))
+
+
 def test_flops_of_decoding_are_those_of_the_mean_context():
     """Two turns of eight tokens, and one to warm up: the tokens that count stand at 5 + 8 to 5 + 24."""
     bench = Bench({"x": 1.0}, quick=True, console=Console(quiet=True))

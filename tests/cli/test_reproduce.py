@@ -182,6 +182,11 @@ def test_bad_input_of_language_models_is_one_line(tmp_path, capsys):
     assert "train_tokens=4096: the training split of text:" in message
     assert " tokens" in message.partition("has ")[2]
     assert "does not exist" in refused([*reproduce_it, "text:/nowhere"], capsys)
+    arena = ["reproduce", "lm-main", "lm-halting", "--preset", "arena"]
+    assert "EXPERIMENTS lm-halting: --preset arena has seeds for models of lm-rewards, " in refused(arena, capsys)
+    for given in (["--seeds", "3"], ["--rates", "0.5", "1", "2"], ["--corpus", "wikitext-2", "stdlib"]):
+        message = refused(["reproduce", "--preset", "forms", *given], capsys)
+        assert "--seeds, --rates and a second --corpus change nothing here" in message
     assert "did you mean 'lm-main'" in refused(["reproduce", "lm-man"], capsys)
     assert "--plan is for language models" in refused(["reproduce", "rounds", "--plan"], capsys)
     assert "--tflops goes with --plan" in refused(["reproduce", "--tflops", "3"], capsys)

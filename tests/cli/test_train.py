@@ -13,6 +13,7 @@ import torch
 
 from boosted_attention.cli.main import main
 from boosted_attention.cli.train import parse_option
+from boosted_attention.train.folder import load_run
 from boosted_attention.train.metrics import read_metrics
 from boosted_attention.train.settings import read_settings, write_settings
 
@@ -163,6 +164,11 @@ def test_generate_samples_and_seeds(trained, capsys):
         (["train", "--seed", "100000000000000000000"], "must lie in [0, 2**63)"),
         (["train", "--schedule", "liner"], "did you mean 'linear'"),
         (["train", "--weight-decay-on", "norms"], "--weight-decay-on norms is not one of 'all', 'matrices'"),
+        (["train", "--attention", "boosted-low-rank", "--attention-options", "rank=0"], "rank=0 must be a multiple of"),
+        (["train", "--attention-options", "halting=True"], "halting=True with kv_source='residual': a token that"),
+        (["train", "--n-repeats", "0"], "--n-repeats 0 must be an integer of at least 1"),
+        (["train", "--attention", "parallax", "--attention-options", "kernel=fused"], "kernel='fused' with learner="),
+        (["train", "--ponder-cost", "0.5"], "--ponder-cost 0.5 has no use where no token halts"),
         (["data", "text:/nowhere"], "/nowhere does not exist"),
         (["data", "--vocab-size", "0"], "--vocab-size 0"),
         (["evaluate", "/nowhere"], "/nowhere is not a run folder"),
@@ -316,12 +322,24 @@ def test_help_shows_the_recipes_values_and_an_example(capsys):
         assert expected in capsys.readouterr().out
 
 
+def test_layers_that_halt_have_a_price_on_the_command_line(text_file, tmp_path):
+    """The options of the layer come after those of the model, which know of no halting yet."""
+    layer = ["--attention", "boosted-shared", "--attention-options", "n_rounds=3", "halting=True"]
+    out = tmp_path / "run"
+    options = ["--steps", "1", *layer, "--ponder-cost", "0.001"]
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--corpus", f"text:{text_file}", "--out", str(out), *TINY, *options])
+    assert stop.value.code == 0
+    assert load_run(out).config.model.to_dict()["ponder_cost"] == 0.001
+
+
 def test_options_of_the_layer_are_typed():
-    assert dict(map(parse_option, ["n_rounds=3", "gate=scalar", "n_kv_heads=[4,2]", "bias=false"])) == {
+    assert dict(map(parse_option, ["n_rounds=3", "gate=scalar", "n_kv_heads=[4,2]", "bias=false", "halting=True"])) == {
         "n_rounds": 3,
         "gate": "scalar",
         "n_kv_heads": [4, 2],
         "bias": False,
+        "halting": True,
     }
 
 

@@ -57,6 +57,8 @@ def test_every_command_speaks_in_its_own_options(command, tmp_path, monkeypatch,
         ("train", "tie_weights=False, seed=-1; lr=0.5.", "--no-tie-weights, --seed -1; --lr 0.5."),
         ("train", "corpus=text:PATH needs a path; corpus=''", "--corpus text:PATH needs a path; --corpus ''"),
         ("train", "boosted_layers=[0, 9]: indices go from 0", "--boosted-layers [0, 9]: indices go from 0"),
+        ("train", "halting=True with n_rounds=1: none", "halting=True with n_rounds=1: none"),  # the layer's
+        ("train", "halting='soon' is not one of 'none'", "--halting soon is not one of 'none'"),  # the model's
         ("train", "gate='x' is an option of the layer", "gate='x' is an option of the layer"),
         ("train", "training.lr=1 and --lr=1 stay", "training.lr=1 and --lr=1 stay"),
         ("evaluate", "stride=99 must lie in 1 to max_len=16", "--stride 99 must lie in 1 to max_len=16"),

@@ -16,33 +16,33 @@ RESULTS, PAGE = ROOT / "tests" / "faults" / "results.json", ROOT / "docs" / "rel
 HEAD = """# What is promised about files, signals and bad input
 
 Made by `make faults` from tests/faults/results.json; no number here is typed. A hunt makes many attempts to break
-something, each a function of its number, so that an attempt that broke something is made again by its number. `make
-test` makes the first few of every hunt.
+something. Each attempt is a function of its number, so one that broke something can be repeated. `make test` makes the
+first few attempts of every hunt.
 
 ## How things are kept
 
-- **One seal.** What a folder consists of stands in one JSON document of it, with size and sha256 of the other files
-  and a sha256 of its own content: `config.json` and `result.json` of a run, `state.json` of a checkpoint,
+- **One seal.** One JSON document in a folder lists the folder's other files with size and sha256, and holds a sha256
+  of its own content: `config.json` and `result.json` of a run, `state.json` of a checkpoint,
   `manifest.json` of token files, `correction.json` of a correction, `result.json` of a trial, `claims.json` of a
   reproduction. It is written last. Every command reads through `boosted_attention.storage`: sizes are bounded before
   anything is parsed, types are checked against dataclasses, files that are not listed are not read, weights are
   searched for values that are not finite.
-- **One writer.** Files and folders are made beside their place, flushed, and renamed; whatever fails leaves nothing
-  behind. Folders that were not made by a command are never removed by it.
-- **One lock** per folder that is written to, released by the operating system if its owner dies. Readers of a run
-  share another one with the moment in which checkpoints are moved, so that a run can be evaluated while it trains.
+- **One writer.** Files and folders are made beside their final place, flushed, and renamed; whatever fails leaves
+  nothing behind. A command never removes folders that it did not make.
+- **One lock** per folder that is written to, released by the operating system if its owner dies. A second lock keeps
+  checkpoints from being moved while a run is read, so that a run can be evaluated while it trains.
 - **Budgets.** Sizes and counts have a largest value, training is refused where its weights alone exceed the memory of
   the machine, compressed text may grow a thousandfold, and control characters do not reach the terminal.
 
 ## What is not promised
 
-- A seal tells damage from content, not who wrote it: somebody who changes a file and seals the folder again is
-  believed, within the schema.
-- Token files of more than a gibibyte are checked by their size when they are opened, not by their content.
+- A seal shows damage, not who wrote the content: somebody who changes a file and seals the folder again is believed,
+  within the schema.
+- Token files of more than a gibibyte are checked only by their size when they are opened, not by their content.
 - Folders of transformers models are that library's format and have no seal; our commands read them without pickles and
   without remote code, take files only from the folder itself, and refuse weights that are not finite.
 - An interrupt in the first tenth of a second, while Python itself starts, may show Python's own traceback.
-- On systems without `flock`, a reader may meet a checkpoint that is just being removed, and is then told so.
+- On systems without `flock`, a reader may meet a checkpoint while it is being removed, and is then told so.
 
 ## The last full run
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from boosted_attention.data.tokens import DataConfig, prepare
 from boosted_attention.storage.sealing import seal_of
@@ -29,24 +30,17 @@ class Workshop:
     @cached_property
     def text(self) -> Path:
         """A text to train on."""
-        path = self.root / "words.txt"
-        if not path.exists():
-            path.write_text(sample_text(20_000))
-        return path
+        return self.part("words.txt", lambda path: path.write_text(sample_text(20_000)))
 
     @cached_property
     def run(self) -> Path:
         """A finished run."""
-        folder = self.root / "run"
-        if not (folder / "result.json").exists():
-            small_trainer(folder, self.text).run(resume=True)
-        return folder
+        return self.part("run", lambda folder: small_trainer(folder, self.text).run(resume=True))
 
     @cached_property
     def cache(self) -> Path:
         """A cache with the token files of the text."""
-        prepare(self.corpus, VOCABULARY, cache=self.root / "cache")
-        return self.root / "cache"
+        return self.part("cache", lambda folder: prepare(self.corpus, VOCABULARY, cache=folder))
 
     @property
     def corpus(self) -> DataConfig:
@@ -55,49 +49,57 @@ class Workshop:
     @cached_property
     def base(self) -> Path:
         """A small pretrained model."""
-        folder = self.root / "base"
-        if not (folder / "config.json").exists():
-            from transformers import LlamaConfig, LlamaForCausalLM
-
-            torch.manual_seed(0)
-            config = LlamaConfig(
-                vocab_size=64,
-                hidden_size=32,
-                intermediate_size=48,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                max_position_embeddings=64,
-            )
-            LlamaForCausalLM(config).save_pretrained(folder)
-        return folder
+        return self.part("base", save_small_model)
 
     @cached_property
     def correction(self) -> Path:
         """A correction of the small model that changes what it says."""
-        folder = self.root / "correction"
-        if not (folder / "correction.json").exists():
-            from boosted_attention.pretrained import boost, save_correction
-            from boosted_attention.pretrained.folders import load_model
-
-            model = boost(load_model(self.base), kv="shared", rank=2)
-            torch.manual_seed(1)
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    if parameter.requires_grad:
-                        parameter.add_(torch.randn_like(parameter))
-            save_correction(model, folder)
-        return folder
+        return self.part("correction", lambda folder: save_small_correction(self.base, folder))
 
     @cached_property
     def results(self) -> Path:
         """Results of a small reproduction."""
-        folder = self.root / "results"
-        if not (folder / "claims.json").exists():
-            from boosted_attention.lab.presets import preset
-            from boosted_attention.lab.reproduce import reproduce
+        from boosted_attention.lab.presets import preset
+        from boosted_attention.lab.reproduce import reproduce
 
-            reproduce(["propositions", "gates"], preset("smoke"), folder, 1)
-        return folder
+        return self.part("results", lambda folder: reproduce(["propositions", "gates"], preset("smoke"), folder, 1))
+
+    def part(self, name: str, make: Callable[[Path], object]) -> Path:
+        """A file or folder that the first process to ask for it makes, while others that ask wait."""
+        path, done = self.root / name, self.root / f"{name}.done"
+        with FileLock(self.root / f"{name}.lock"):
+            if not done.exists():
+                make(path)
+                done.touch()
+        return path
+
+
+def save_small_model(folder: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def save_small_correction(base: Path, folder: Path) -> None:
+    from boosted_attention.pretrained import boost, save_correction
+    from boosted_attention.pretrained.folders import load_model
+
+    model = boost(load_model(base), kv="shared", rank=2)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter))
+    save_correction(model, folder)
 
 
 Observe = Callable[[Path, Workshop], Any]

@@ -24,6 +24,12 @@ def test_claims_show_their_place_and_the_papers_figures_wait_for_theirs(language
     assert {"lm-flops", "lm-scale", "lm-selective"} <= decided
 
 
+def test_repeats_are_counted_in_the_model_that_repeats_its_blocks(language_smoke):
+    found, _ = language_smoke
+    (note,) = (note for note in found.tables["lm-related"].notes if note.endswith("of 3 repeats."))
+    assert 1.0 <= float(note.partition("tokens take ")[2].split()[0]) <= 3.0
+
+
 def test_every_claim_is_decided_at_the_papers_place(language_smoke):
     """The same results, read as if they were of the paper's size and text: only what was not run stays open."""
     found, _ = language_smoke
@@ -42,5 +48,5 @@ def at_the_papers_place(table, text):
         return {quantity.on(text): value for quantity, value in values.items()}
 
     place = Place(kind=Kind.LANGUAGE, text=text, size="8.7 M", is_the_papers=True)
-    held = {name: moved(getattr(table, name)) for name in ("quantities", "missing", "failed")}
+    held = {name: moved(getattr(table, name)) for name in ("quantities", "missing", "failed", "undecided")}
     return replace(table, places={text: place}, **held)

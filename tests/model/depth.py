@@ -52,6 +52,10 @@ class Weights(dict):
 
     def attention(self, i: int, q: Tensor, k: Tensor, v: Tensor, n_heads: int = 4) -> Tensor:
         """What layer i adds, given projected queries, keys and values."""
+        return self.linear(f"layers.{i}.attention.out_proj", self.heads(q, k, v, n_heads))
+
+    def heads(self, q: Tensor, k: Tensor, v: Tensor, n_heads: int = 4) -> Tensor:
+        """Outputs of all heads side by side."""
         length, dh = len(q), q.shape[1] // n_heads
         visible, none = torch.ones(length, length).tril().bool(), torch.zeros(length, length, dtype=q.dtype)
         heads = []
@@ -59,7 +63,7 @@ class Weights(dict):
             part = slice(h * dh, (h + 1) * dh)
             a = reference.attention_map(q[:, part], k[:, part], visible, none, 1 / math.sqrt(dh))
             heads.append(a @ v[:, part])
-        return self.linear(f"layers.{i}.attention.out_proj", torch.cat(heads, dim=1))
+        return torch.cat(heads, dim=1)
 
     def ffn(self, i: int, x: Tensor) -> Tensor:
         return self.linear(f"layers.{i}.ffn.down", functional.gelu(self.linear(f"layers.{i}.ffn.up", x)))

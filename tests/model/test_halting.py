@@ -1,6 +1,7 @@
 """Halting over repeats: adaptive computation time and PonderNet, beside plain loops and finite differences."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -239,6 +240,34 @@ def test_refused_in_one_line(options, message):
     with pytest.raises(ValueError, match=message) as caught:
         LanguageModelConfig(**{**SMALL, **options})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ponder_cost": 0.3}, r"ponder_cost=0.3 has no use where no token halts"),
+        ({"ponder_prior": 0.9, "halting": "act", "n_repeats": 2}, r"ponder_prior=0.9 has no use with halting='act'"),
+    ],
+)
+def test_options_of_halting_that_concern_nothing_can_be_refused(options, message):
+    """On demand, since a configuration that lost what halted is still one."""
+    with pytest.raises(ValueError, match=message):
+        LanguageModelConfig(**{**SMALL, **options}).require_ponder_options_used()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"halting": "act", "n_repeats": 2, "ponder_cost": 0.3},
+        {"halting": "ponder", "n_repeats": 2, "ponder_prior": 0.9},
+        {"attention": "boosted-shared", "attention_options": {"halting": True}, "ponder_cost": 0.3},
+    ],
+)
+def test_options_of_halting_are_taken_as_long_as_something_halts(options):
+    config = LanguageModelConfig(**{**SMALL, **options})
+    config.require_ponder_options_used()
+    with pytest.raises(ValueError, match="has no use"):
+        replace(config, halting="none", attention_options={}).require_ponder_options_used()
 
 
 # Halting inside layers

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from boosted_attention import KVCache, LanguageModelConfig, capture
+from boosted_attention import KVCache, LanguageModelConfig, capture, list_attention
+from boosted_attention.attention.checks import CHECK_OPTIONS
 from boosted_attention.attention.heads import split_heads
 from tests.model.depth import SMALL, assert_causal_and_cached, assert_like_oracle, counted_flops, small, tokens
 
@@ -26,18 +27,52 @@ def oracle(w, ids):
     return w.logits(h)
 
 
-def test_equal_to_plain_loops_in_outputs_and_gradients():
-    assert_like_oracle(small(n_layers=3, **ON), oracle, tokens())
+def mixed(taps, t, first_lag):
+    """Convolve every dimension of t (T, D) with its own taps (lags, H, 1, d)."""
+    found = torch.zeros_like(t)
+    for lag, weight in enumerate(taps.flatten(1), first_lag):
+        for now in range(lag, len(t)):
+            found[now] = found[now] + weight * t[now - lag]
+    return found
+
+
+def oracle_of_cheap_rounds(w, ids):
+    """Local keys, a local correction of x - F, and heads without what lies along the mixed value."""
+    h, first = w.embedded(ids), None
+    for i in range(3):
+        at = f"layers.{i}.attention"
+        x = w.norm(f"{at}_norm", h)
+        q, k, v = w.projected(i, x, x, x)
+        first = v if first is None else first
+        if i:
+            own, of_first = w[f"layers.{i}.value_residual.weights"]
+            v = own * v + of_first * first
+        f = w.heads(q, k + mixed(w[f"{at}.rounds.0.k_convolution.weight"], k, 1), v)
+        f = f + mixed(w[f"{at}.rounds.1.convolution.weight"], x - f, 0)
+        along = [(a * b).sum(1, keepdim=True) / b.square().sum(1, keepdim=True) * b for a, b in each_head(f, v)]
+        shares = w[f"{at}.gates.1.theta"].tanh()
+        f = f - torch.cat([share * part for share, part in zip(shares, along, strict=True)], dim=1)
+        h = h + w.linear(f"{at}.out_proj", f)
+        h = h + w.ffn(i, w.norm(f"layers.{i}.ffn_norm", h))
+    return w.logits(h)
+
+
+def each_head(*tensors):
+    return zip(*(t.chunk(4, dim=1) for t in tensors), strict=True)
+
+
+@pytest.mark.parametrize(("attention", "by_loops"), [("standard", oracle), ("local-exclusive", oracle_of_cheap_rounds)])
+def test_equal_to_plain_loops_in_outputs_and_gradients(attention, by_loops):
+    assert_like_oracle(small(attention, n_layers=3, **ON), by_loops, tokens())
 
 
 @pytest.mark.parametrize(
     ("attention", "options"),
     [
+        *((name, {"attention_options": CHECK_OPTIONS.get(name, {})}) for name in list_attention()),
         ("standard", {"n_kv_heads": 2, "positions": "rotary", "qk_norm": True}),
-        ("boosted", {}),
         ("boosted-shared", {"n_repeats": 2}),
         ("twicing", {"norm": "post"}),
-        ("differential", {}),
     ],
 )
 def test_causal_and_exact_with_a_cache(attention, options):

@@ -89,6 +89,7 @@ def run(
     require(tflops is None or (plan and tflops > 0), "tflops= goes with plan=True and must be positive")
     chosen = find_preset(preset, seeds, corpus).with_rates(rates)
     names = list(dict.fromkeys(experiments)) or list(chosen.experiments or DEFAULT)
+    require_suited(names, chosen, seeds, corpus, rates)
     console, live = Console(), Console(stderr=True)
     if plan:
         show_estimate(names, chosen, tflops, out, console)
@@ -124,6 +125,25 @@ def run(
         live.print(f"stopped; what is finished is kept in {out}, and the same command goes on from there", markup=False)
         return 130
     return 1 if found.outcome.failures else 0
+
+
+def require_suited(
+    names: Sequence[str], chosen: Preset, seeds: int | None, corpus: Sequence[str], rates: Sequence[float]
+) -> None:
+    """Raise InputError where experiments would train nothing, or an option would change nothing."""
+    from boosted_attention.lab.experiments import LANGUAGE
+
+    for name in names:
+        require(
+            not chosen.text.arms or name not in LANGUAGE or name in chosen.experiments,
+            f"experiments={name!r}: preset={chosen.name!r} has seeds for models of {', '.join(chosen.experiments)} "
+            "alone; use preset='cpu'",
+        )
+    require(
+        names != ["lm-forms"] or (seeds is None and not rates and len(corpus) < 2),
+        "seeds=, rates= and a second corpus= change nothing here: the stages of lm-forms have seeds and rates of their "
+        "own, and one text",
+    )
 
 
 def show_estimate(names: Sequence[str], chosen: Preset, tflops: float | None, out: Path, console: Console) -> None:

@@ -74,6 +74,7 @@ def prepare(args: Sequence[str]) -> Callable[..., int]:
         """
         of_layer = {**model.attention_options, **dict(map(parse_option, attention_options))}
         config = RunConfig(model=replace(model, attention_options=of_layer), training=training, data=absolute(data))
+        config.model.require_ponder_options_used()
         options = Options(
             resume=resume,
             device=device,
@@ -114,12 +115,15 @@ def absolute(data: DataConfig) -> DataConfig:
     return replace(data, corpus=corpus, **paths)
 
 
+PYTHON_CONSTANTS = {"True": True, "False": False, "None": None}  # which are no JSON
+
+
 def parse_option(text: str) -> tuple[str, Any]:
-    """Read NAME=VALUE: n_rounds=3 is a number, gate=scalar a word, n_kv_heads=[4,2] a list."""
+    """Read NAME=VALUE: n_rounds=3 is a number, gate=scalar a word, n_kv_heads=[4,2] a list; True and true are alike."""
     name, equals, value = text.partition("=")
     require(bool(name and equals), f"--attention-options {text!r} must be NAME=VALUE")
     try:
-        return name, parsed(value, text)
+        return name, PYTHON_CONSTANTS[value] if value in PYTHON_CONSTANTS else parsed(value, text)
     except DamagedError:  # a word
         return name, value
 

@@ -35,7 +35,7 @@ class Wording:
 
     def __init__(self, run: Callable[..., Any], renamed: Mapping[str, str] | None = None):
         self.renamed = dict(renamed or {})
-        self.options: set[str] = set()
+        self.options: dict[str, Any] = {}  # their types
         self.positional: set[str] = set()
         hints = get_type_hints(run, include_extras=True)
         for name, parameter in inspect.signature(run).parameters.items():
@@ -45,7 +45,7 @@ class Wording:
             elif (options := omitted_prefix(hint)) is not None:
                 self.options |= options
             else:
-                self.options.add(name)
+                self.options[name] = hint
 
     def __call__(self, message: str) -> str:
         """Return the message with the command's options in place of arguments."""
@@ -60,16 +60,24 @@ class Wording:
             return found[0]
         flag = name.replace("_", "-")
         if value in ("True", "False"):
+            if self.options[name] is not bool:
+                return found[0]  # an option of something else with the same name, such as a layer
             return f"--{flag}" if value == "True" else f"--no-{flag}"
         return " ".join(filter(None, (f"--{flag}", value)))
 
 
-def omitted_prefix(hint: Any) -> set[str] | None:
-    """Return the fields of a dataclass whose options stand without its name before them; None for other options."""
+def omitted_prefix(hint: Any) -> dict[str, Any] | None:
+    """Return the fields of a dataclass whose options stand without its name before them, with their types.
+
+    None for other options.
+    """
     marked = tyro.conf.OmitArgPrefixes in getattr(hint, "__metadata__", ())
     kind = getattr(hint, "__origin__", hint) if marked else None
     kind = get_origin(kind) or kind
-    return {f.name for f in fields(kind)} if is_dataclass(kind) else None
+    if not is_dataclass(kind):
+        return None
+    hints = get_type_hints(kind)
+    return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def plain(value: str) -> str:

@@ -14,6 +14,7 @@ from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 
 Results = Callable[[Trial], Any]  # a trial's result, as JSON; KeyError if it is not there
+Took = Callable[[Trial], float]  # a trial's seconds of the processor; KeyError if they are not known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class Experiment:
         figure: draws it, from preset, table and results.
         needed: the trials it cannot do without, where a table of some of them makes sense; ``collect`` then leaves out
             what is not there.
+        costs: notes on what the trials took, where that belongs to the finding.
         by_default: whether ``reproduce`` does it unasked.
     """
 
@@ -43,15 +45,18 @@ class Experiment:
     claims: Sequence[Claim] = ()
     figure: Callable[[Preset, Table, Results], Figure] | None = None
     needed: Callable[[Preset], list[Trial]] | None = None
+    costs: Callable[[Preset, Results, Took], list[str]] | None = None
     by_default: bool = False
 
     def __post_init__(self) -> None:
         own = [replace(c, experiment=self.name, kind=self.kind) for c in self.claims]
         object.__setattr__(self, "claims", tuple(own))
 
-    def table(self, preset: Preset, results: Results) -> Table:
-        """Collect the table, with its place where no text makes one."""
+    def table(self, preset: Preset, results: Results, took: Took | None = None) -> Table:
+        """Collect the table, with its place where no text makes one, and with costs where these are known."""
         table = self.collect(preset, results)
+        if self.costs is not None and took is not None:
+            table.notes += self.costs(preset, results, took)
         if not table.places:
             table.places[""] = Place(kind=self.kind, is_the_papers=self.kind is Kind.THEORY or preset.has_papers_steps)
         return table

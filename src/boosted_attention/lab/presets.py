@@ -255,7 +255,8 @@ SYNTHETIC: dict[str, Any] = {
 }
 
 # How many seeds each arm of the arena gets, fixed before the first run: those of comparisons named beforehand have
-# eight, the rest of the main table five, what else the paper and its related work have three. Arms not named get none.
+# eight, the rest of the main table and equal time five, what else the paper and its related work have three. Arms not
+# named get none.
 ARENA_ARMS = {
     **dict.fromkeys((*PAIR, "standard", "parallel"), 8),
     **dict.fromkeys(("twicing", "FLOP-matched width", "one more layer", "shared K/V"), 5),

@@ -183,7 +183,7 @@ def reread(preset: Preset, out: Path) -> Reproduction:
     of_text = {trial.key for name in complete if name in TEXTUAL for trial in known_trials(name, preset)}
     records = {key: record for key, record in outcome.records.items() if key in of_text}
     require_one_torch(Outcome(records), out)
-    tables = {name: experiment(name).table(preset, outcome.result) for name in complete}
+    tables = {name: experiment(name).table(preset, outcome.result, outcome.took) for name in complete}
     return Reproduction(tables, [], judge(CLAIMS, tables), outcome, preset)
 
 

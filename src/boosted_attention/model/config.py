@@ -44,6 +44,7 @@ MOST = {
     "n_repeats": 2**10,
 }
 MOST_HIDDEN = 2**22  # of the feed-forward network
+PONDER_COST, PONDER_PRIOR = 0.01, 0.2
 CHOICES = {
     "norm": NORMS,
     "norm_kind": NORM_KINDS,
@@ -115,9 +116,9 @@ class LanguageModelConfig:
     halting: str = "none"
     """Halting over repeats: none (all tokens take all), act (each token decides, and predicts from the mean of its
     states) or ponder (PonderNet: a distribution over the states)."""
-    ponder_cost: float = 0.01
+    ponder_cost: float = PONDER_COST
     """Weight in the training loss of what halting costs: act's tau, also for layers that halt, and ponder's beta."""
-    ponder_prior: float = 0.2
+    ponder_prior: float = PONDER_PRIOR
     """Probability to stop at each repeat in the geometric prior of halting=ponder."""
     tie_weights: bool = True
     """Token embedding also as the vocabulary projection."""
@@ -175,6 +176,19 @@ class LanguageModelConfig:
         require(
             is_number(self.ponder_prior) and 0 < self.ponder_prior < 1,
             f"ponder_prior={self.ponder_prior!r} must lie between 0 and 1",
+        )
+
+    def require_ponder_options_used(self) -> None:
+        """Raise InputError if a price or a prior of halting is set where nothing halts."""
+        halts = self.halting != "none" or bool(self.attention_options.get("halting"))
+        require(
+            halts or self.ponder_cost == PONDER_COST,
+            f"ponder_cost={self.ponder_cost!r} has no use where no token halts; set halting='act' and n_repeats, or "
+            "halting=True of the attention layer",
+        )
+        require(
+            self.halting == "ponder" or self.ponder_prior == PONDER_PRIOR,
+            f"ponder_prior={self.ponder_prior!r} has no use with halting={self.halting!r}; set halting='ponder'",
         )
 
     def attention_layers(self) -> frozenset[int]:

@@ -3,7 +3,8 @@
     none     h_n = blocks(h_{n-1}), n = 1 .. n_repeats; predictions from the last state
     act      predictions from the mean of a token's states, as ``attention/halting.py`` weighs them. A token that has
              stopped is copied forward: every later block reads it as it was, for its own keys and values and other
-             tokens' queries, and leaves it as it is
+             tokens' queries, and leaves it as it is. Repeats have no embedding of their number, which the published
+             model adds to the stream before each
     ponder   a distribution over the states, of which one is predicted from: ``model/pondernet.py``
 
 Every step runs for all tokens: what has stopped is still read, and a cache needs its keys and values at each step. A
@@ -38,6 +39,7 @@ class Thought(NamedTuple):
 
     state: Tensor  # (B, T, D), which predictions are made from
     cost: Tensor | None = None  # (B, T), which training adds to each token's loss, times ponder_cost
+    taken: Tensor | None = None  # (B, T), repeats until the token stopped
     expected: Weighted | None = None  # where training predicts from several states at once
 
 
@@ -79,4 +81,4 @@ class AdaptiveRepeats(nn.Module):
             p = self.unit(h).sigmoid() if n < self.n_repeats else None  # (B, T)
             weight, running = clock.tick(p)
             mean = mean + weight.to(h.dtype)[..., None] * h
-        return Thought(mean, cost=clock.ponder)
+        return Thought(mean, cost=clock.ponder, taken=clock.steps)

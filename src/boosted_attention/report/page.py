@@ -27,7 +27,7 @@ from boosted_attention.lab.experiments.language.analysis import PAPER, analyses
 from boosted_attention.lab.figures import all_figures
 from boosted_attention.lab.judging import ledger
 from boosted_attention.lab.judging.judge import Judged
-from boosted_attention.lab.judging.table import Table, interval, without_bars
+from boosted_attention.lab.judging.table import Table, comparison_columns, interval, without_bars
 from boosted_attention.lab.judging.verdicts import VERDICTS
 from boosted_attention.lab.presets import PRESETS, Preset
 from boosted_attention.lab.reproduce import Reproduction, all_trials, reread, stored_preset
@@ -237,22 +237,14 @@ def table_context(name: str, table: Table) -> dict[str, Any]:
         )
         for label, cells in table.rows.items()
     ]
-    comparisons = [
-        (
-            without_bars(c.label),
-            interval(c.difference, precision),
-            "" if c.difference.p is None else f"{c.difference.p:.2g}",
-            "" if c.paper is None else f"{c.paper:+.3g}",
-            "" if c.seeds_needed is None else str(c.seeds_needed),
-        )
-        for c in table.comparisons
-    ]
+    compared = comparison_columns(table)
     return {
         "name": name,
         "title": table.title,
         "columns": table.columns,
         "rows": rows,
-        "comparisons": comparisons,
+        "compared": list(compared),
+        "comparisons": list(zip(*compared.values(), strict=True)),
         "notes": table.notes,
     }
 

@@ -132,10 +132,13 @@ def text_results(
 
 
 def perplexities(
-    preset: Preset, table: Mapping[str, Mapping[str, Values]], arm_of: Callable[[dict[str, Any]], str]
+    preset: Preset,
+    table: Mapping[str, Mapping[str, Values]],
+    arm_of: Callable[[dict[str, Any]], str],
+    others: Mapping[str, Any] = {},
 ) -> Results:
-    """Results of language models with these test perplexities: text, arm, one per seed."""
-    return text_results(preset, lambda corpus, options, i: language_result(table[corpus][arm_of(options)][i]))
+    """Results of language models with these test perplexities: text, arm, one per seed; and others by key."""
+    return text_results(preset, lambda corpus, options, i: language_result(table[corpus][arm_of(options)][i]), others)
 
 
 def shifted(values: Mapping[str, Values], by: float) -> dict[str, list[float]]:

@@ -4,6 +4,7 @@ import pytest
 
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import Cell, Paired, Table, cell, exactly, over_seeds, render
+from boosted_attention.statistics import power_of
 
 GAIN = Quantity("b - a | text", 1.0)
 ACCURACY = Quantity("accuracy", 50.0)
@@ -31,3 +32,17 @@ def test_differences_are_paired():
     assert table.quantities[GAIN] == gain.difference
     assert "| b - a, text | 1.2 " in render(table)
     assert "seeds the paper's effect needs" in render(table)
+
+
+def test_a_difference_comes_with_the_effect_that_its_seeds_could_show():
+    """None for two seeds, which decide nothing."""
+    table = Table("Title", [], precision=2)
+    zero = dict.fromkeys(range(3), 0.0)
+    table.compare([Paired(GAIN, {0: 1.0, 1: 2.0, 2: 4.0}, zero), Paired(Quantity("short"), {0: 1.0, 1: 2.0}, zero)])
+    told, short = (c.could_show for c in table.comparisons)
+    assert short is None
+    assert told is not None
+    assert power_of(told, table.comparisons[0].difference.std, 3) == pytest.approx(0.8)
+    heads, _, *rows = render(table).splitlines()[2:]
+    column = heads.split(" | ").index("effect the seeds could show, at 5 %")
+    assert [row.split(" | ")[column].strip() for row in rows if row] == [f"{told:.2f}", ""]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,19 @@ def test_the_important_begin_first_and_of_them_the_longest(tmp_path):
     trials = [replace(count_trial(value, log), rank=r, turn=t, seconds=s) for value, (r, t, s) in values.items()]
     execute(trials, tmp_path, workers=1)
     assert log.read_text().split() == ["3", "2", "5", "1", "4"]
+
+
+def test_what_measures_time_has_the_machine_to_itself(tmp_path):
+    names = ("test.span", "test.span", "test.timed", "test.span", "test.timed", "test.span", "test.span")
+    trials = [Trial(work=name, config={"value": i}, rank=i) for i, name in enumerate(names)]
+    outcome = execute(trials, tmp_path, workers=2)
+    spans = [(trial.work, *outcome.result(trial)) for trial in trials]
+    together = {
+        frozenset((a, b))
+        for (a, start, end), (b, other, until) in combinations(spans, 2)
+        if start < until and other < end
+    }
+    assert together == {frozenset({"test.span"})}
 
 
 def test_a_record_says_where_it_comes_from(tmp_path):

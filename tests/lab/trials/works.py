@@ -36,6 +36,19 @@ def slow(context, *, value, seconds):
     return value
 
 
+@work("test.span")
+def span(context, *, value):
+    """Say from when to when it was done."""
+    start = time.monotonic()
+    time.sleep(0.3)
+    return [start, time.monotonic()]
+
+
+@work("test.timed", alone=True)
+def timed(context, *, value):
+    return span(context, value=value)
+
+
 @work("test.passes")
 def passes(context, *, busy):
     """Take 0.4 seconds: of the processor, or asleep."""

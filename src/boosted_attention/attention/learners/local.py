@@ -28,8 +28,61 @@ from boosted_attention.attention.options import LayerOptions
 from boosted_attention.attention.precision import linear_dtype
 from boosted_attention.attention.round_call import KeyValue, Projected, RoundCall
 from boosted_attention.attention.softmax import SoftmaxLearner
+from boosted_attention.compat import inside_transform
 
 REACH = 3  # positions before its own that a convolution reads
+
+
+def convolve(whole: Tensor, weight: Tensor, visible: Tensor | None, lags: Sequence[int]) -> Tensor:
+    """Return y_t = sum over lags of weight_lag * z_{t-lag}, (B, H, T, d).
+
+    Args:
+        whole: z behind the REACH positions before it (B, H, 3 + T, d).
+        weight: one row of weights per lag (lags, H, 1, d).
+        visible: which of the last positions, its own first, each one may see (B, T, 4); None for all.
+        lags: distances to the positions read.
+    """
+    (weight_0, lag_0), *others = zip(weight, lags, strict=True)
+    y = weight_0 * shown(earlier(whole, lag_0), visible, lag_0)  # (B, H, T, d)
+    for row, lag in others:
+        y = torch.addcmul(y, row, shown(earlier(whole, lag), visible, lag))
+    return y
+
+
+def earlier(whole: Tensor, lag: int) -> Tensor:
+    """Return what stands ``lag`` before every position, (B, H, 3 + T, d) -> (B, H, T, d), a view."""
+    return whole[:, :, REACH - lag : whole.shape[2] - lag]
+
+
+def shown(t: Tensor, visible: Tensor | None, lag: int) -> Tensor:
+    """Return t (B, H, T, d) with zeros at the positions from which the one ``lag`` before is not visible."""
+    return t if visible is None else t.masked_fill(~visible[:, None, :, lag, None], 0.0)
+
+
+class Convolve(torch.autograd.Function):
+    """``convolve`` with a backward pass of its own.
+
+    Autograd's writes one padded gradient of ``whole`` per lag; this one adds every lag to the same tensor.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, whole: Tensor, weight: Tensor, visible: Tensor | None, lags: Sequence[int]) -> Tensor:
+        """Convolve, and keep what the backward pass reads."""
+        ctx.lags = lags
+        ctx.save_for_backward(whole, weight, visible)
+        return convolve(whole, weight, visible, lags)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """Return the gradients of ``whole`` and ``weight``, by operations that have gradients themselves."""
+        (grad,) = grads  # (B, H, T, d)
+        whole, weight, visible = ctx.saved_tensors
+        of_whole, of_weight = grad.new_zeros(whole.shape), []
+        for row, lag in zip(weight, ctx.lags, strict=True):
+            given = shown(grad, visible, lag)
+            of_weight.append((given * earlier(whole, lag)).sum(dim=(0, 2)).unsqueeze(1))  # (H, 1, d)
+            earlier(of_whole, lag).addcmul_(row, given)
+        return of_whole, torch.stack(of_weight), None, None
 
 
 class ShortConvolution(nn.Module):
@@ -55,16 +108,12 @@ class ShortConvolution(nn.Module):
 
     def forward(self, z: Tensor, slot: str, call: RoundCall) -> Tensor:
         """Mix z (B, H, T, d) over the positions that the mask shows; the cache keeps the last ones in ``slot``."""
-        length = z.shape[2]
-        whole = call.recent(slot, z, REACH)  # (B, H, 3 + T, d)
-        visible = call.sees_recent(REACH + 1)  # (B, T, 4)
-        y = torch.zeros_like(z)
-        for weight, lag in zip(self.weight.to(z.dtype), self.lags, strict=True):  # weight: (H, 1, d)
-            before = whole[:, :, REACH - lag : REACH - lag + length]
-            if visible is not None:
-                before = before.masked_fill(~visible[:, None, :, lag, None], 0.0)
-            y = torch.addcmul(y, weight, before)
-        return y
+        beside = z.transpose(1, 2).flatten(2).unsqueeze(1)  # (B, 1, T, H*d): long rows are faster than short ones
+        weight = self.weight.to(z.dtype).flatten(1)[:, None, None]  # (lags, 1, 1, H*d)
+        traced = torch.compiler.is_compiling() or inside_transform()  # by what makes a backward pass itself
+        run = convolve if traced else Convolve.apply
+        y = run(call.recent(slot, beside, REACH), weight, call.sees_recent(REACH + 1), self.lags)  # (B, 1, T, H*d)
+        return y.squeeze(1).unflatten(-1, (z.shape[1], -1)).transpose(1, 2)
 
     def extra_repr(self) -> str:
         return f"lags={self.lags}, weight={tuple(self.weight.shape)}"

@@ -26,7 +26,7 @@ from boosted_attention.statistics import Estimate
 
 DRAWS = 2_000  # families of a cell
 NUMBERS = 10_000  # numbers of a cell
-SEEDS = (3, 5, 8)
+SEEDS = (3, 5, 8, 10)
 FAMILIES = (1, 3, 6)
 MARGIN = 1.0  # of equivalences
 EFFECT = 3.0  # of parts that hold

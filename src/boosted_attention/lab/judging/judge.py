@@ -120,6 +120,8 @@ def measured(claim: Claim, table: Table | None) -> list[Judged]:
         quantity = claim.quantity.on(text)
         if quantity in table.failed:
             rows.append(Judged(claim=claim, verdict=FAILED, place=place, remark=table.failed[quantity]))
+        elif quantity in table.undecided:
+            rows.append(Judged(claim=claim, verdict=CANNOT_TELL, place=place, remark=table.undecided[quantity]))
         elif quantity in table.missing:
             rows.append(Judged(claim=claim, verdict=NOT_RUN, place=place, remark=table.missing[quantity]))
         else:
@@ -138,19 +140,23 @@ def judge_family(rows: Sequence[Judged], alone: bool) -> list[Judged]:
     """Judge the tests of one family.
 
     Args:
-        rows: claims of the family; those without a number stay as they are.
+        rows: claims of the family; those without a number stay as they are, and one that failed counts as a test that
+            shows nothing, so that a training that diverged makes it no easier for the others.
         alone: whether each part supports by itself, or only after the correction for all.
     """
-    found = {
-        i: p
-        for i, row in enumerate(rows)
-        if row.ours is not None
-        and row.claim.criterion.is_test
-        and (p := row.claim.criterion.test(row.ours)) is not None
-    }
+    found = {i: p for i, row in enumerate(rows) if (p := p_values(row)) is not None}
     family = list(found.values())
     verdicts, level = dict(zip(found, decide(family, alone), strict=True)), level_met(family, alone)
     return [with_verdict(row, verdicts.get(i), level) for i, row in enumerate(rows)]
+
+
+def p_values(row: Judged) -> PValues | None:
+    """The p values of a test that was made; None of what is no test, has too few seeds or was not run."""
+    if not row.claim.criterion.is_test:
+        return None
+    if row.verdict == FAILED:
+        return PValues(supports=1.0, opposes=1.0)
+    return None if row.ours is None else row.claim.criterion.test(row.ours)
 
 
 def with_verdict(row: Judged, verdict: str | None, level: float) -> Judged:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from boosted_attention.lab.judging.place import Place
 from boosted_attention.lab.judging.quantity import Quantity
-from boosted_attention.statistics import Estimate, estimate, paired_difference, seeds_needed
+from boosted_attention.lab.judging.verdicts import too_few
+from boosted_attention.statistics import Estimate, estimate, paired_difference, seeds_needed, smallest_effect
 
 BySeed = Mapping[int, float]
 
@@ -51,6 +52,12 @@ class Comparison:
     def paper(self) -> float | None:
         return self.quantity.paper
 
+    @property
+    def could_show(self) -> float | None:
+        """The smallest effect that the seeds would have shown in four cases of five; None with too few of them."""
+        found = self.difference
+        return None if found.n == 0 or too_few(found) else smallest_effect(found.std, found.n)
+
 
 @dataclass
 class Table:
@@ -72,6 +79,7 @@ class Table:
     quantities: dict[Quantity, Estimate] = field(default_factory=dict)
     missing: dict[Quantity, str] = field(default_factory=dict)  # not run, with the reason
     failed: dict[Quantity, str] = field(default_factory=dict)  # run without giving a number, with the reason
+    undecided: dict[Quantity, str] = field(default_factory=dict)  # the same with too few seeds to have failed
 
     def add_row(self, label: str, cells: Sequence[Cell | None]) -> None:
         """Add a row; the quantities of its cells are then known."""
@@ -149,11 +157,14 @@ def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def comparison_columns(table: Table) -> dict[str, list[str]]:
     """The paired differences as text, column by column; columns without an entry are left out."""
-    rows = table.comparisons
+    rows, digits = table.comparisons, table.precision
     columns = {
         "paired difference": [without_bars(c.label) for c in rows],
-        "ours": [interval(c.difference, table.precision) for c in rows],
+        "ours": [interval(c.difference, digits) for c in rows],
         "p": ["" if c.difference.p is None else f"{c.difference.p:.2g}" for c in rows],
+        "effect the seeds could show, at 5 %": [
+            "" if c.could_show is None else f"{c.could_show:.{digits}f}" for c in rows
+        ],
         "paper": ["" if c.paper is None else f"{c.paper:+.3g}" for c in rows],
         "seeds the paper's effect needs": ["" if c.seeds_needed is None else str(c.seeds_needed) for c in rows],
     }

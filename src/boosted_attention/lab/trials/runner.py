@@ -170,11 +170,19 @@ class Pool:
         return Active(trial=trial, process=process)
 
     def _next(self, left: list[Trial], active: Sequence[Active]) -> Trial | None:
-        """Take the first trial that can begin; one whose predecessors failed is given up."""
+        """Take the first trial that can begin; one whose predecessors failed is given up.
+
+        One that measures time waits until no other is done on the machine, and others wait for it.
+        """
+        busy = bool(active) and self.executor.on_one_machine
+        if busy and any(WORKS[a.trial.work].alone for a in active):
+            return None
         coming = {trial.key for trial in left} | {a.trial.key for a in active}
         for trial in list(left):
             missing = [key for key in trial.after if key not in self.outcome.records]
             if not missing:
+                if busy and WORKS[trial.work].alone:
+                    return None
                 left.remove(trial)
                 return trial
             if not coming & set(missing):
@@ -225,6 +233,8 @@ class Active:
 class Executor(Protocol):
     """Where trials are done."""
 
+    on_one_machine: bool  # whose cores they share
+
     def start(self, job: Job) -> Process: ...
     def wait(self, processes: Sequence[Any]) -> None: ...  # until something may have happened
 
@@ -234,6 +244,8 @@ class LocalExecutor:
 
     Workers are forked from a server process that has imported what the trials need, so that they start in milliseconds.
     """
+
+    on_one_machine = True
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self.context = multiprocessing.get_context("forkserver")

@@ -51,6 +51,8 @@ class SlurmExecutor:
         gpus_per_trial: GPUs of a job.
     """
 
+    on_one_machine = False
+
     def __init__(self, out: Path, *, partition: str | None, minutes: int, gpus_per_trial: int):
         self.queued: set[str] = set()  # jobs that have not ended
         require(is_count(minutes), f"minutes={minutes} must be at least 1")

@@ -58,6 +58,13 @@ class Outcome:
         """The result of a finished trial, as JSON; KeyError if it is not there."""
         return self.records[trial.key].result
 
+    def took(self, trial: Trial) -> float:
+        """The seconds of the processor in the process that finished a trial; KeyError if they are not known."""
+        seconds = self.records[trial.key].cpu_seconds
+        if seconds is None:
+            raise KeyError(trial.key)
+        return seconds
+
     def has(self, trials: Sequence[Trial]) -> bool:
         return all(trial.key in self.records for trial in trials)
 

@@ -64,22 +64,24 @@ class Work:
     name: str
     schema: int
     perform: Perform
+    alone: bool = False  # whether no other trial may be done on the machine meanwhile, since it measures time
 
 
 WORKS: dict[str, Work] = {}
 
 
-def work(name: str, *, schema: int = 1) -> Callable[[Perform], Perform]:
+def work(name: str, *, schema: int = 1, alone: bool = False) -> Callable[[Perform], Perform]:
     """Register a function ``perform(context, **config)`` as the work called ``name``.
 
     Args:
         name: what it computes, such as "language.train".
         schema: a number to be raised when results for the same configuration change their meaning.
+        alone: whether it measures time, and has a machine to itself.
     """
 
     def register(perform: Perform) -> Perform:
         assert name not in WORKS, f"two works are called {name!r}"
-        WORKS[name] = Work(name=name, schema=schema, perform=perform)
+        WORKS[name] = Work(name=name, schema=schema, perform=perform, alone=alone)
         return perform
 
     return register

@@ -277,7 +277,7 @@ def arm_model(base: str, arm: Mapping[str, Any], max_len: int, vocab_size: int) 
     return FinetuneConfig(base=base, max_len=max_len, vocab_size=vocab_size, **options)
 
 
-@work("finetune.time", schema=2)  # 2: multiples alone
+@work("finetune.time", schema=2, alone=True)  # 2: multiples alone
 def time_steps(
     context: Context,
     *,
@@ -295,7 +295,7 @@ def time_steps(
     return to_json(StepRatios.of(seconds))
 
 
-@work("finetune.decode")
+@work("finetune.decode", alone=True)
 def time_decoding(
     context: Context,
     *,

@@ -307,7 +307,7 @@ def measure_importance(context: Context, *, model: Config, sequences: int) -> Co
 
 @work("language.halting")
 def count_rounds(context: Context, *, model: Config, sequences: int) -> Config:
-    """Count the rounds that tokens of test text take in a trained model whose layers halt.
+    """Count the rounds, or repeats, that tokens of test text take in a trained model that halts.
 
     The result is a RoundsTaken, or what became of a model that diverged.
     """

@@ -37,7 +37,7 @@ def with_quartiles(measured: Mapping[str, float], quartiles: Mapping[str, tuple[
     return "; ".join(f"{name} {measured[name]:.3f} [{low:.3f}, {high:.3f}]" for name, (low, high) in quartiles.items())
 
 
-@work("language.time", schema=2)  # 2: with the optimizer of the training
+@work("language.time", schema=2, alone=True)  # 2: with the optimizer of the training
 def time_models(
     context: Context, *, models: list[tuple[str, dict[str, Any]]], training: dict[str, Any], repeats: int
 ) -> dict[str, Any]:

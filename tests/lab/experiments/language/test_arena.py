@@ -80,6 +80,9 @@ def test_arms_have_the_seeds_and_the_rates_that_were_fixed(arena):
     note = next(n for n in found.tables["lm-normalization"].notes if "boosted, post" in n and "factor" in n)
     assert f"boosted, post 1 (x {rates['boosted']:g}, that of boosted)" in note
     assert f"boosted {decided.pair_seeds} (x {rates['boosted']:g})" in note
+    assert "that the sweep found: " in note
+    elsewhere = next(n for n in main.notes if n.startswith(f"{second}: seeds of each arm"))
+    assert f"that the sweep found on {first}: " in elsewhere
 
 
 def test_costs_stand_side_by_side(arena):

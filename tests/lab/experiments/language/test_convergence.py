@@ -57,14 +57,23 @@ def test_steps_that_were_not_timed_have_no_seconds():
 
 
 def test_an_end_that_is_not_reached_has_failed_and_is_not_left_out():
-    table = made(ends={**ENDS, "param-fair": 3.9})
+    table = made(ends={**ENDS, "param-fair": 3.99})
     quantity = STEPS_TO["param-fair"].on("stdlib")
-    assert table.failed[quantity] == "not reached with every seed"
+    assert table.failed[quantity] == "reached by 1 of 3 seeds"
+    assert any("boosted, to the end of param-fair | stdlib (1 of 3 seeds)" in note for note in table.notes)
     assert quantity not in table.quantities
     assert verdicts(EXPERIMENT, table, "stdlib") == {
         "lm-convergence-wide": "failed",
         "lm-convergence-standard": "reproduced",
     }
+
+
+def test_an_end_that_two_seeds_do_not_reach_cannot_be_told():
+    table = made(TEXT.with_seeds(2), {**ENDS, "param-fair": 3.9})
+    quantity = STEPS_TO["param-fair"].on("stdlib")
+    assert table.undecided[quantity] == "reached by 0 of 2 seeds, 3 are needed"
+    assert not table.failed
+    assert verdicts(EXPERIMENT, table, "stdlib")["lm-convergence-wide"] == "cannot tell"
 
 
 def test_numbers_like_the_papers_reproduce_it():

@@ -15,6 +15,7 @@ from boosted_attention.lab.experiments.language._tournament import FORMS, pair, 
 from boosted_attention.lab.experiments.language.forms import (
     BESIDE,
     EXPERIMENT,
+    LEFT_BEHIND,
     PRIMARY,
     SECOND,
     SECONDARY,
@@ -179,9 +180,19 @@ def test_the_figure_has_forms_beside_the_standard_model_by_width():
     for name, tests in AHEAD.items():
         assert (series[name].x, series[name].y) == ([TIMES[name]], [pytest.approx(np.mean(tests))])
     first = {one.name: (one.x, one.y) for one in panels["stage 1, equal time"].series}
+    assert panels["stage 1, equal time"].levels == {"standard, as long": first[STANDARD][1][0]}
     assert first.keys() == TIMES.keys() - {"Parallax"}  # diverged
     assert first["value-basis"] == ([TIMES["value-basis"]], [36.0])
     assert panels["stage 3"].ticks == {0.0: "local", 1.0: "value-basis"}
+
+
+def test_forms_that_were_left_behind_share_a_colour():
+    now, known = finished()
+    second = now.text.decided.forms.second or ()
+    fewer = _tournament.as_decided(now, replace(now.text.decided.forms, second=second[:1], final=second[:1]))
+    first = {one.name: one for one in panels_of(fewer, known)["stage 1, equal time"].series}
+    assert set(first) == {STANDARD, second[0], LEFT_BEHIND}
+    assert sorted(first[LEFT_BEHIND].x) == sorted(TIMES[name] for name in second[1:])
 
 
 def test_the_figure_leaves_out_what_diverged_and_what_is_not_there():
@@ -191,7 +202,12 @@ def test_the_figure_leaves_out_what_diverged_and_what_is_not_there():
     (curve, *_) = panels_of(now, known)["stage 2, equal steps"].series
     assert curve.x == [WIDTH_TIME] * 3
     del known[standard[2].key]
-    assert list(panels_of(now, known)) == ["stage 1, equal time", "stage 2", "stage 3"]
+    forms = panels_of(now, known)["stage 2, equal steps"].series
+    assert [one.style for one in forms[1:]] == ["points"] * len(AHEAD)  # beside three widths
+    for own in _tournament.width_trials(now).values():
+        known = {key: value for key, value in known.items() if key not in {trial.key for trial in own.values()}}
+    alone = panels_of(now, known)["stage 2, equal steps"].series
+    assert [one.name for one in alone] == [one.name for one in forms[1:]]
 
 
 def test_the_notes_say_what_differences_are_and_which_seeds_and_rates_the_stages_have():
@@ -212,8 +228,10 @@ def test_the_notes_say_what_differences_are_and_which_seeds_and_rates_the_stages
 def test_the_notes_show_the_spread_of_step_times_and_every_rate_of_the_first_stage():
     now, known = finished()
     notes = EXPERIMENT.table(now, results_of(known)).notes
-    (times,) = (note for note in notes if note.startswith("Step times"))  # those of the further width have no quartiles
-    assert "median and quartiles of 200 interleaved steps" in times
+    times, wide = (note for note in notes if note.startswith("Step times"))
+    assert "median and quartiles of 200 interleaved steps of each, as multiples of those of standard" in times
+    assert "at the further width, median of 200 interleaved steps" in wide
+    assert "quartiles were not kept" in wide
     assert "local 1.250 [1.125, 1.500]" in times
     rule = "(of two within 0.5 % the smaller)"
     shown = "validation perplexity by factor on the rates"
@@ -223,6 +241,39 @@ def test_the_notes_show_the_spread_of_step_times_and_every_rate_of_the_first_sta
         f"Stage 1, Parallax: {shown}: x 0.5 diverged, x 1 diverged, x 2 diverged; taken x 0.5, at the edge of the grid "
         f"{rule}." in notes
     )
+
+
+def test_the_notes_show_the_processor_time_of_trainings_that_were_to_take_as_long():
+    """As far as it was kept, with the sum of everything."""
+    now, known = finished()
+    took = {trial.key: 100.0 for trial in _tournament.trials(now)}
+    form, _ = pair(now, "local", "stage 3")
+    took |= {form[seed].key: seconds for seed, seconds in ((4, 90.0), (5, 110.0), (6, 130.0))}
+    first = _tournament.screening(now, "local", 1.0, now.text.decided.forms.times)
+    took[first.key] = 150.0
+    lost, _ = pair(now, "value residual", "stage 2")
+    del took[lost[2].key]
+    notes = EXPERIMENT.table(now, results_of(known), lambda trial: took[trial.key]).notes
+    one, two, three, spent = notes[-4:]
+    assert one.startswith("Stage 1: processor time")
+    assert "local 1.25 (1.00 to 1.50 of 2)" in one  # the third diverged
+    assert "value residual 1.00 (1.00 to 1.00 of 1)" in two
+    assert "local 1.10 (0.90 to 1.30 of 3)" in three
+    assert "value-basis 1.00 (1.00 to 1.00 of 3)" in three
+    hours = sum(took.values()) / 3600
+    assert spent.startswith(
+        f"Spent so far: {hours:.1f} hours of processor time in {len(took)} of {len(took) + 1} trials,"
+    )
+    assert EXPERIMENT.table(now, results_of(known)).notes[-1] != spent
+
+
+def test_a_training_that_ended_early_says_nothing_of_equal_time():
+    known = second_stage({**AHEAD, "value-basis": (LOST, 50.0)})
+    now = settled(PRESET, results_of(known))
+    notes = EXPERIMENT.table(now, results_of(known), lambda trial: 100.0).notes
+    (two,) = (note for note in notes if note.startswith("Stage 2: processor time"))
+    assert "local 1.00 (1.00 to 1.00 of 2)" in two
+    assert "value-basis 1.00 (1.00 to 1.00 of 1)" in two
 
 
 def test_the_notes_name_what_diverged_in_later_stages():
@@ -276,8 +327,13 @@ def test_the_forms_that_are_confirmed_decide(basis, local, verdict):
 
 
 def test_the_correction_is_for_the_forms_that_are_confirmed():
-    """A p value below 2.5 % survives beside one other form, though eleven might have entered; one above does not."""
+    """A p value below 2.5 % survives beside one other form, though eleven might have entered; one above does not.
+
+    Nor does it if trainings of the other form diverged.
+    """
     assert judged(value_basis=ten_with(0, p=0.024), local=UNCLEAR)[0].verdict == REPRODUCED
+    assert judged(value_basis=ten_with(0, p=0.024), local=[LOST] * 10)[0].verdict == REPRODUCED
+    assert judged(value_basis=ten_with(0, p=0.026), local=[LOST] * 10)[0].verdict == CANNOT_TELL
     fact, rows = judged(value_basis=ten_with(0, p=0.026), local=UNCLEAR)
     assert fact.verdict == CANNOT_TELL
     row = rows[PRIMARY["value-basis"]]

@@ -2,8 +2,9 @@
 
 import pytest
 
+from boosted_attention.analysis.halting import RoundsTaken
 from boosted_attention.lab.experiments.language._arms import arm_model
-from boosted_attention.lab.experiments.language.related import ARMS, EXPERIMENT, GAINS, OVER, SYSTEMS
+from boosted_attention.lab.experiments.language.related import ARMS, EXPERIMENT, GAINS, OVER, SYSTEMS, counted
 from boosted_attention.lab.judging.facts import OWN_PROJECTIONS
 from boosted_attention.lab.presets import PRESETS
 from tests.lab.experiments.made import TEXT, check, percent, perplexities, row, shifted, verdicts
@@ -24,8 +25,20 @@ def arm_of(options):
     return "Universal Transformer" if "n_repeats" in options else options["attention"]
 
 
-def made(*tables):
-    return EXPERIMENT.table(TEXT, perplexities(TEXT, dict(zip(TEXT.text.corpora, tables, strict=True)), arm_of))
+def made(*tables, taken=()):
+    counts = {trial.key: RoundsTaken(mean=2.0 + i, layers=[2.0 + i], kinds={}) for i, trial in enumerate(taken)}
+    texts = dict(zip(TEXT.text.corpora, tables, strict=True))
+    return EXPERIMENT.table(TEXT, perplexities(TEXT, texts, arm_of, counts))
+
+
+def test_repeats_that_tokens_take_are_told_where_they_were_counted():
+    (first, *_) = TEXT.text.corpora
+    trials = counted(TEXT, first)
+    assert len(trials) == len(TEXT.text.seeds)
+    assert all(trial.config["model"]["model"]["halting"] == "act" for trial in trials.values())
+    told = [note for note in made(VALUES, VALUES, taken=trials.values()).notes if "of 3 repeats" in note]
+    assert [note.partition(" [")[0] for note in told] == [f"{first}: tokens take 3.00"]
+    assert not any("of 3 repeats" in note for note in made(VALUES, VALUES).notes)
 
 
 def test_every_system_is_compared_with_boosting_and_with_the_standard_model():

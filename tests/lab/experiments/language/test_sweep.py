@@ -126,20 +126,31 @@ def test_a_grid_needs_a_point_on_either_side():
     assert PRESETS["smoke"].with_rates(()) == PRESETS["smoke"]
 
 
-@pytest.mark.parametrize("points", [(40.0, 36.0, None), (None, None, None), (40.0, 36.0, 38.0)])
-def test_its_figure_shows_what_diverged_above_all_others(points):
+@pytest.mark.parametrize(
+    ("points", "level"),
+    [
+        ((40.0, 36.0, None), "diverged"),
+        ((None, None, None), "diverged"),
+        ((40.0, 36.0, 38.0), None),
+        ((72.0, 36.0, 80.0), "above 72"),
+        ((None, 36.0, 72.1), "above 72 or diverged"),
+    ],
+)
+def test_its_figure_shows_what_diverged_or_fell_apart_above_all_others(points, level):
+    """A perplexity of more than twice the lowest would flatten the rest."""
     assert EXPERIMENT.figure is not None
     panel = EXPERIMENT.figure(SMOKE, table_of(points), results_of(points)).panels[0]
     curves = [series for series in panel.series if series.style == "line"]
     above = [series for series in panel.series if series.style == "points"]
-    known = [f for f, value in zip((0.5, 1.0, 2.0), points, strict=True) if value is not None]
-    lost = [f for f, value in zip((0.5, 1.0, 2.0), points, strict=True) if value is None]
+    by_factor = dict(zip((0.5, 1.0, 2.0), points, strict=True))
+    known = [f for f, value in by_factor.items() if value is not None and value <= 72.0]
+    lost = [f for f in by_factor if f not in known]
     assert [(series.name, list(series.x)) for series in curves] == ([(name, known) for name in NAMES] if known else [])
     assert [(series.name, list(series.x)) for series in above] == ([(name, lost) for name in NAMES] if lost else [])
-    assert list(panel.levels) == (["diverged"] if lost else [])
-    highest = max((value for value in points if value is not None), default=0.0)
+    assert list(panel.levels) == ([] if level is None else [level])
+    highest = max((by_factor[f] or 0.0 for f in known), default=0.0)
     for series in above:
-        assert set(series.y) == {panel.levels["diverged"]}
+        assert set(series.y) == set(panel.levels.values())
         assert min(series.y) > highest
     assert bounds(panel)[3] > highest
 

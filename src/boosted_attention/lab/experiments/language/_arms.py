@@ -20,7 +20,8 @@ PARALLEL, SEQUENTIAL, SHARED, INPUT = "parallel", "sequential", "shared K/V", "i
 THREE, UNGATED, SCALAR = "three rounds", "no gate", "scalar gate"
 EQUAL_FLOPS, WIDE = "FLOP-matched width", "half as wide again"
 DEEPER, MORE_HEADS, LATE_TWICING = "one more layer", "twice the heads", "twicing in the last layers"
-OTHER_FORMS = ("differential", "differential-v2", "gated", "boosted-differential")
+DIFFERENTIAL, GATED = "differential-v2", "gated"
+OTHER_FORMS = ("differential", DIFFERENTIAL, GATED, "boosted-differential")
 UNIVERSAL, DEEP_CROSS = "Universal Transformer", "DeepCrossAttention"
 ATTENTION_RESIDUALS = "Attention Residuals"
 POST = {arm: f"{arm}, post" for arm in (STANDARD, FAIR, BOOSTED)}
@@ -33,14 +34,14 @@ PLAIN: dict[str, Arm] = {  # arms of the preset's own size
     THREE: {**BOOSTING, "attention_options": {"n_rounds": 3}},
     UNGATED: {**BOOSTING, "attention_options": {"gate": "none"}},
     SCALAR: {**BOOSTING, "attention_options": {"gate": "scalar"}},
-    UNIVERSAL: {"attention": STANDARD, "n_repeats": 2, "halting": "act"},
+    UNIVERSAL: {"attention": STANDARD, "n_repeats": 3, "halting": "act"},
     DEEP_CROSS: {"attention": STANDARD, "feed": "cross"},
     ATTENTION_RESIDUALS: {"attention": STANDARD, "feed": "attention"},
 }
 TUNED = (STANDARD, BOOSTED, FAIR, TWICING, PARALLEL, EQUAL_FLOPS, DEEPER, SHARED)  # arms that have a sweep of their own
 RELATIVES = {  # the tuned arm whose rate another one trains at
     **dict.fromkeys((SEQUENTIAL, INPUT, THREE, UNGATED, SCALAR, "boosted-differential"), BOOSTED),
-    **dict.fromkeys((MORE_HEADS, "differential", "differential-v2", "gated"), STANDARD),
+    **dict.fromkeys((MORE_HEADS, "differential", DIFFERENTIAL, GATED), STANDARD),
     **dict.fromkeys((UNIVERSAL, DEEP_CROSS, ATTENTION_RESIDUALS), STANDARD),
     WIDE: EQUAL_FLOPS,
     LATE_TWICING: TWICING,

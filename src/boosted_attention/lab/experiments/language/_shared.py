@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from boosted_attention.analysis.halting import RoundsTaken
 from boosted_attention.lab.experiment import Results
 from boosted_attention.lab.experiments.language._arms import (
     BOOSTED,
@@ -18,16 +19,19 @@ from boosted_attention.lab.experiments.language._arms import (
     seeds_of,
     tuned_as,
 )
-from boosted_attention.lab.experiments.language._trials import training_trial
+from boosted_attention.lab.experiments.language._trials import halting_trial, training_trial
 from boosted_attention.lab.judging.place import Kind, Place
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import BySeed, Cell, Paired, Table, exactly, over_seeds
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import Diverged, LanguageResult, outcome_of
+from boosted_attention.lab.work.timing import StepRatios, with_quartiles
+from boosted_attention.records import from_json
 from boosted_attention.validation import InputError, shortened
 
 WIKITEXT, OPENWEBTEXT = THE_PAPERS = ("wikitext-103", "openwebtext")
+ALIKE = "All arms share weight decay and batch size."
 COLUMNS = ["test perplexity", "validation perplexity", "parameters (M)", "MFLOPs per token"]
 
 
@@ -93,6 +97,16 @@ def read(preset: Preset, results: Results, corpus: str, arms: Mapping[str, Arm])
             )
     require_alike(found, corpus)
     return found
+
+
+def halting_trials(preset: Preset, corpus: str, arm: Arm, name: str) -> dict[int, Trial]:
+    """What counts the rounds, or repeats, of a model that halts, by seed."""
+    return {seed: halting_trial(preset, corpus, arm, seed, name) for seed in seeds_of(preset, corpus, arm)}
+
+
+def rounds_taken_in(results: Results, trials: Mapping[int, Trial]) -> dict[int, RoundsTaken]:
+    """The rounds, or repeats, that tokens took, by seed; KeyError if they were not counted."""
+    return {seed: from_json(RoundsTaken, results(trial)) for seed, trial in trials.items()}
 
 
 def is_there(results: Results, trial: Trial) -> bool:
@@ -332,10 +346,32 @@ def described(preset: Preset, corpus: str, found: Found, arms: Mapping[str, Arm]
         name = name_of(preset, arms[label]) or label
         whose = "" if tuned_as(name) == name else f", that of {tuned_as(name)}"
         told.append(f"{label} {len(by_seed)} (x {rate_of(preset, arms[label]):g}{whose})")
+    first = preset.text.corpora[0]  # the one text that rates are tuned on
+    where = "" if corpus == first else f" on {short(preset, first)}"
     return [
-        f"{short(preset, corpus)}: seeds of each arm, and the factor on the recipe's rates that the sweep found: "
-        f"{'; '.join(told)}. All arms share weight decay and batch size."
+        f"{short(preset, corpus)}: seeds of each arm, and the factor on the recipe's rates that the sweep found"
+        f"{where}: {'; '.join(told)}. {ALIKE}"
     ]
+
+
+def describe_times(results: Results, timed: Trial, where: str = "") -> list[str]:
+    """A note on step times with their spread, as far as it was kept; none while they were not timed.
+
+    Args:
+        results: results of trials.
+        timed: the trial that timed them.
+        where: what follows "Step times", such as " at the further width".
+    """
+    if not is_there(results, timed):
+        return []
+    found = from_json(StepRatios, results(timed))
+    ((first, _), *_), repeats = timed.config["models"], timed.config["repeats"]
+    beside = f"{repeats} interleaved steps of each, as multiples of those of {first}"
+    if found.measured_quartiles is None:
+        told = "; ".join(f"{name} {ratio:.3f}" for name, ratio in found.measured.items())
+        return [f"Step times{where}, median of {beside} (quartiles were not kept): {told}."]
+    told = with_quartiles(found.measured, found.measured_quartiles)
+    return [f"Step times{where}, median and quartiles of {beside}: {told}."]
 
 
 def describe_matched(preset: Preset, arms: Mapping[str, Arm]) -> str:

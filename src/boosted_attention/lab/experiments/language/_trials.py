@@ -247,25 +247,23 @@ def analysis_trial(preset: Preset, corpus: str, arm: Arm, against: Arm, seed: in
 
 def importance_trial(preset: Preset, corpus: str, arm: Arm, seed: int) -> Trial:
     """What each layer's correction is worth to a trained model, on validation text."""
-    trained, text = training_trial(preset, corpus, arm, seed, ""), preset.text
-    return Trial(
-        work="language.importance",
-        config={"model": trained.config, "sequences": text.analysed_sequences},
-        after=(trained.key,),
-        label=f"importance, {corpus}, seed {seed}",
-        seconds=text.analysed_sequences * 0.1,
-    )
+    return trial_of_trained("language.importance", f"importance, {corpus}", 0.1, preset, corpus, arm, seed)
 
 
-def halting_trial(preset: Preset, corpus: str, arm: Arm, seed: int) -> Trial:
-    """How many rounds the tokens of test text take in a trained model whose layers halt."""
-    trained, text = training_trial(preset, corpus, arm, seed, ""), preset.text
+def halting_trial(preset: Preset, corpus: str, arm: Arm, seed: int, name: str) -> Trial:
+    """How many rounds, or repeats, the tokens of test text take in a trained model that halts."""
+    return trial_of_trained("language.halting", f"rounds taken, {name}, {corpus}", 0.05, preset, corpus, arm, seed)
+
+
+def trial_of_trained(work: str, label: str, seconds: float, preset: Preset, corpus: str, arm: Arm, seed: int) -> Trial:
+    """Work on one trained model and some sequences of text, which take ``seconds`` each."""
+    trained, sequences = training_trial(preset, corpus, arm, seed, ""), preset.text.analysed_sequences
     return Trial(
-        work="language.halting",
-        config={"model": trained.config, "sequences": text.analysed_sequences},
+        work=work,
+        config={"model": trained.config, "sequences": sequences},
         after=(trained.key,),
-        label=f"rounds taken, {corpus}, seed {seed}",
-        seconds=text.analysed_sequences * 0.05,
+        label=f"{label}, seed {seed}",
+        seconds=sequences * seconds,
     )
 
 

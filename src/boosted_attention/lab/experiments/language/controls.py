@@ -11,8 +11,10 @@ from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._arms import (
     BOOSTED,
     DEEPER,
+    DIFFERENTIAL,
     EQUAL_FLOPS,
     FAIR,
+    GATED,
     LATE_TWICING,
     MORE_HEADS,
     OTHER_FORMS,
@@ -74,7 +76,8 @@ RIVALS = (
 )
 SAID = {r.b: r.quantity.paper for r in (OVER_STANDARD, OVER_TWICING, OVER_FAIR)}  # of the paper, on WikiText-103
 OVER = {rival: relative(BOOSTED, rival, SAID.get(rival)) for rival in RIVALS}
-COMBINED = relative("boosted-differential", "differential-v2")
+COMBINED = relative("boosted-differential", DIFFERENTIAL)
+ALONE = [relative(rival, STANDARD) for rival in (DEEPER, GATED)]  # what rivals without a second round bring
 
 
 def arms(preset: Preset) -> dict[str, Arm]:
@@ -137,7 +140,7 @@ def collect(preset: Preset, results: Results) -> Table:
                 found[TIMED] = trained
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)
-        compare_arms(table, preset, corpus, found, [*OVER.values(), COMBINED])
+        compare_arms(table, preset, corpus, found, [*OVER.values(), COMBINED, *ALONE])
     return table
 
 

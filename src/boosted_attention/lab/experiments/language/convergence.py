@@ -14,6 +14,8 @@ from boosted_attention.lab.experiments.language._shared import (
     against_zero,
     compare,
     describe_places,
+    describe_times,
+    described,
     located,
     note_diverged,
     on_first_text,
@@ -29,7 +31,7 @@ from boosted_attention.lab.judging.facts import FEWER_STEPS
 from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.quantity import Quantity
 from boosted_attention.lab.judging.table import BySeed, Cell, Table, over_seeds
-from boosted_attention.lab.judging.verdicts import below, number
+from boosted_attention.lab.judging.verdicts import FEWEST_SEEDS, below, number
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
 from boosted_attention.lab.work.language import LanguageResult
@@ -76,32 +78,38 @@ def steps_to(curve: list[tuple[int, float]], loss: float) -> float | None:
     return None
 
 
-def training_needed(
-    runner: Mapping[int, LanguageResult], goal: Mapping[int, LanguageResult], step_ratio: float | None
-) -> tuple[BySeed, BySeed, BySeed | None] | None:
-    """Steps, FLOPs and seconds that ``runner`` needs to reach the end of ``goal``, against its whole run, in percent.
+def share_of_steps(runner: Mapping[int, LanguageResult], goal: Mapping[int, LanguageResult]) -> dict[int, float | None]:
+    """Steps by seed that ``runner`` needs to reach the end of ``goal``, over its whole run; None if it never does."""
 
-    None if a seed never reaches it.
+    def share(seed: int) -> float | None:
+        steps = steps_to(runner[seed].curve, goal[seed].final_validation_loss)
+        return None if steps is None else steps / goal[seed].steps
+
+    return {seed: share(seed) for seed in sorted(set(goal) & set(runner))}
+
+
+def beyond(
+    shares: Mapping[int, float],
+    runner: Mapping[int, LanguageResult],
+    goal: Mapping[int, LanguageResult],
+    step_ratio: float | None,
+) -> tuple[BySeed, BySeed, BySeed | None]:
+    """Steps, FLOPs and seconds beyond the whole run of the model to be reached, in percent.
 
     Args:
+        shares: steps that ``runner`` needs, over those of ``goal``, by seed.
         runner: results by seed of the model that runs.
         goal: results by seed of the model to be reached.
         step_ratio: time of a step of the runner as a multiple of the goal's; None where it was not measured.
     """
-    shares: dict[int, float] = {}
-    for seed in sorted(set(goal) & set(runner)):
-        steps = steps_to(runner[seed].curve, goal[seed].final_validation_loss)
-        if steps is None:
-            return None
-        shares[seed] = steps / goal[seed].steps
 
-    def beyond(factor: Callable[[int], float]) -> dict[int, float]:
+    def percent(factor: Callable[[int], float]) -> dict[int, float]:
         return {seed: 100 * (share * factor(seed) - 1) for seed, share in shares.items()}
 
     return (
-        beyond(lambda seed: 1.0),
-        beyond(lambda seed: runner[seed].flops_per_token / goal[seed].flops_per_token),
-        None if step_ratio is None else beyond(lambda seed: step_ratio),
+        percent(lambda seed: 1.0),
+        percent(lambda seed: runner[seed].flops_per_token / goal[seed].flops_per_token),
+        None if step_ratio is None else percent(lambda seed: step_ratio),
     )
 
 
@@ -111,6 +119,7 @@ def collect(preset: Preset, results: Results) -> Table:
     ratios = step_ratios(preset, results)
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, main_arms(preset))
+        table.notes += described(preset, corpus, found, main_arms(preset))
         pairs, never = [], []
         for other, quantity in STEPS_TO.items():
             if BOOSTED not in found or other not in found:
@@ -120,29 +129,41 @@ def collect(preset: Preset, results: Results) -> Table:
                 reasons[located(preset, corpus, quantity)] = why
                 continue
             for runner, goal in ((BOOSTED, other), (other, BOOSTED)):
-                step_ratio = ratios[runner] / ratios[goal] if ratios else None
-                columns = training_needed(found[runner], found[goal], step_ratio)
                 label = f"{runner}, to the end of {goal}{tag(preset, corpus)}"
-                if columns is None:
-                    never.append(label)
+                shares = share_of_steps(found[runner], found[goal])
+                arrived = {seed: share for seed, share in shares.items() if share is not None}
+                if len(arrived) < len(shares):
+                    by = f"{len(arrived)} of {len(shares)} seeds"
+                    never.append(f"{label} ({by})")
                     table.add_row(label, [None] * len(COSTS))
                     if runner == BOOSTED:
-                        table.failed[located(preset, corpus, quantity)] = "not reached with every seed"
+                        note_not_reached(table, located(preset, corpus, quantity), by, len(shares))
                     continue
+                step_ratio = ratios[runner] / ratios[goal] if ratios else None
+                columns = beyond(arrived, found[runner], found[goal], step_ratio)
                 table.add_row(label, [None if values is None else Cell(over_seeds(values)) for values in columns])
                 if runner == BOOSTED:
                     pairs.append(against_zero(quantity, columns[0]))
         compare(table, preset, corpus, pairs)
         note_diverged(table, preset, corpus, found)
         if never:
-            table.notes.append(f"Not reached with every seed, so without figures: {'; '.join(never)}.")
+            table.notes.append(f"Not reached by every seed, so without figures: {'; '.join(never)}.")
     table.notes[0] = "What is needed less than (-) or beyond (+) the whole run of the model to be reached, in percent."
     table.notes.append(
         "Seconds follow from the steps and from the times of steps that the models made in turn."
         if ratios
         else "Steps were not timed: there are no seconds."
     )
+    table.notes += describe_times(results, timings(preset))
     return table
+
+
+def note_not_reached(table: Table, quantity: Quantity, by: str, seeds: int) -> None:
+    """Say that an end was not reached: a failure, unless there are too few seeds to tell."""
+    if seeds < FEWEST_SEEDS:
+        table.undecided[quantity] = f"reached by {by}, {FEWEST_SEEDS} are needed"
+    else:
+        table.failed[quantity] = f"reached by {by}"
 
 
 def figure(preset: Preset, table: Table, results: Results) -> Figure:

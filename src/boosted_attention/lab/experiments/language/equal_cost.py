@@ -21,6 +21,7 @@ from boosted_attention.lab.experiments.language._shared import (
     add_arms,
     by_seed,
     compare_arms,
+    describe_times,
     described,
     is_there,
     on_first_text,
@@ -86,6 +87,7 @@ def collect(preset: Preset, results: Results) -> Table:
         require_alike(found, corpus)
         add_arms(table, preset, corpus, found)
         compare_arms(table, preset, corpus, found, OVER)
+    table.notes += describe_times(results, timings(preset))
     steps = preset_steps(preset)
     times = preset.text.decided.step_times
     told = [

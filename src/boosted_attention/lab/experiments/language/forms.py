@@ -8,11 +8,12 @@ question is ours, not the paper's; ``_tournament.py`` has the stages.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 from contextlib import suppress
 
 from boosted_attention.chart import Figure, Panel, Series, measured
-from boosted_attention.lab.experiment import Experiment, Results
+from boosted_attention.lab.experiment import Experiment, Results, Took
 from boosted_attention.lab.experiments._grid import described
 from boosted_attention.lab.experiments.language._arms import STANDARD, arm_model
 from boosted_attention.lab.experiments.language._shared import (
@@ -21,6 +22,7 @@ from boosted_attention.lab.experiments.language._shared import (
     by_seed,
     compare,
     describe_places,
+    describe_times,
     is_there,
     located,
     note_diverged,
@@ -40,6 +42,7 @@ from boosted_attention.lab.experiments.language._tournament import (
     pair,
     plan,
     points,
+    screening,
     text_of,
     timings,
     trials,
@@ -58,8 +61,6 @@ from boosted_attention.lab.judging.table import BySeed, Cell, Table, cell, exact
 from boosted_attention.lab.judging.verdicts import below
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.lab.work.timing import StepRatios, with_quartiles
-from boosted_attention.records import from_json
 from boosted_attention.statistics import Estimate
 
 TITLE = "Which form pays? Further rounds against the standard model of equal time"
@@ -71,6 +72,7 @@ SECONDARY = {(name, rival): Quantity(f"{name} - standard, {rival}") for name in 
 STEP_TIME, STAGE_1 = "step time (standard = 1)", "stage 1: validation perplexity"
 STAGE_2, STAGE_3 = "stage 2: test against standard (%)", "stage 3: test against standard (%)"
 WIDTH_CURVE = "standard, by width"
+LEFT_BEHIND = "left behind in stage 1"
 COLUMNS = [
     STEP_TIME,
     "FLOPs (standard = 1)",
@@ -121,7 +123,7 @@ def collect(preset: Preset, results: Results) -> Table:
         there = located(preset, text_of(preset), quantity)
         if not any(there in known for known in (table.quantities, table.missing, table.failed)):
             table.missing[there] = "the form did not get there"
-    table.notes += [*describe_stages(preset), *describe_times(preset, results)]
+    table.notes += [*describe_stages(preset), *describe_clocked(preset, results)]
     for name in with_standard(stage.forms):
         found = described(points(preset, results, name, preset.text.decided.forms.times))
         table.notes.append(f"Stage 1, {name}: validation perplexity by factor on the rates: {found}.")
@@ -154,18 +156,88 @@ def describe_stages(preset: Preset) -> list[str]:
     return told
 
 
-def describe_times(preset: Preset, results: Results) -> list[str]:
-    """The spread of step times, on which the lengths of equal time rest, as far as it was kept."""
+def describe_clocked(preset: Preset, results: Results) -> list[str]:
+    """The step times on which the lengths of equal time rest."""
+    wide = wide_timings(preset)
+    at_wide = [] if wide is None else describe_times(results, wide, " at the further width")
+    return describe_times(results, timings(preset)) + at_wide
+
+
+def costs(preset: Preset, results: Results, took: Took) -> list[str]:
+    """How equal the time of equal time was in the end, and what the tournament took so far."""
+    known = preset.text.decided.forms
+    stages = {"Stage 1": first_pairs(preset)}
+    stages |= {
+        heading: {name: by_seed_in_pairs(*pair(preset, name, stage)) for name in names}
+        for heading, stage, names in (
+            ("Stage 2", "stage 2", known.second or ()),
+            ("Stage 3", "stage 3", known.final or ()),
+        )
+    }
     told = []
-    for where, timed in (("", timings(preset)), (" at the further width", wide_timings(preset))):
-        if timed is None or not is_there(results, timed):
-            continue
-        found = from_json(StepRatios, results(timed))
-        if found.measured_quartiles is not None:
-            spread = with_quartiles(found.measured, found.measured_quartiles)
-            repeats = timed.config["repeats"]
-            told.append(f"Step times{where}, median and quartiles of {repeats} interleaved steps: {spread}.")
+    for heading, forms in stages.items():
+        found = {name: shares(results, took, pairs) for name, pairs in forms.items()}
+        ratios = "; ".join(
+            f"{name} {statistics.median(v):.2f} ({min(v):.2f} to {max(v):.2f} of {len(v)})"
+            for name, v in found.items()
+            if v
+        )
+        if ratios:
+            told.append(
+                f"{heading}: processor time of a form's trainings over that of the standard model's which were to take "
+                f"as long, median and range: {ratios}."
+            )
+    distinct = {trial.key: trial for trial in trials(preset) if is_there(results, trial)}.values()
+    spent = [seconds for trial in distinct if (seconds := known_seconds(took, trial)) is not None]
+    told.append(
+        f"Spent so far: {sum(spent) / 3600:.1f} hours of processor time in {len(spent)} of {len(distinct)} trials, "
+        "whose time is known; of trials that were stopped and went on, in the process that finished them."
+    )
     return told
+
+
+Pairs = list[tuple[Trial, Trial]]  # of a form, and of the standard model that trains as long
+
+
+def first_pairs(preset: Preset) -> dict[str, Pairs]:
+    """Each form's trainings of stage 1, with the standard model's at the same rate."""
+    stage, times = plan(preset), preset.text.decided.forms.times
+
+    def at(name: str, factor: float) -> Trial:
+        return screening(preset, name, factor, times)
+
+    return {
+        name: [(at(name, factor), at(STANDARD, factor)) for factor in stage.rates]
+        for name in (stage.forms if times else ())
+    }
+
+
+def by_seed_in_pairs(form: Mapping[int, Trial], rival: Mapping[int, Trial]) -> Pairs:
+    return [(form[seed], rival[seed]) for seed in form]
+
+
+def shares(results: Results, took: Took, pairs: Pairs) -> list[float]:
+    """Processor time of trainings over that of their rivals, where both are known and neither ended early."""
+    found = []
+    for pair_of_trials in pairs:
+        known = [known_seconds(took, trial) for trial in pair_of_trials if went_through(results, trial)]
+        ours, theirs = known if len(known) == 2 else (None, None)
+        if ours is not None and theirs is not None:
+            found.append(ours / theirs)
+    return found
+
+
+def went_through(results: Results, trial: Trial) -> bool:
+    """Whether a training is there that did not diverge."""
+    return is_there(results, trial) and not results(trial).get("diverged")
+
+
+def known_seconds(took: Took, trial: Trial) -> float | None:
+    """The processor time of a trial; None if it is not known."""
+    try:
+        return took(trial)
+    except KeyError:
+        return None
 
 
 def note_lost(table: Table, preset: Preset, results: Results) -> None:
@@ -241,15 +313,28 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
 
 
 def first_panel(preset: Preset, table: Table) -> Panel:
-    """Validation perplexity of stage 1, where all train for one time, against the time of a step."""
-    column = table.columns.index(STAGE_1)
-    shown = {name: (row[0], row[column]) for name, row in table.rows.items()}
+    """Validation perplexity of stage 1, where all train for one time, against the time of a step.
+
+    Forms that were left behind share one colour, of which there are too few for all.
+    """
+    column, second = table.columns.index(STAGE_1), preset.text.decided.forms.second
+    points: dict[str, list[tuple[float, float]]] = {}
+    for name, row in table.rows.items():
+        time, value = row[0], row[column]
+        if time is not None and value is not None:
+            shown = name if second is None or name in (STANDARD, *second) else LEFT_BEHIND
+            points.setdefault(shown, []).append((time.ours.mean, value.ours.mean))
     series = [
-        Series(name=name, x=[time.ours.mean], y=[value.ours.mean], style="points")
-        for name, (time, value) in shown.items()
-        if time is not None and value is not None
+        Series(name=name, x=[x for x, _ in own], y=[y for _, y in own], style="points") for name, own in points.items()
     ]
-    return Panel(x_label=STEP_TIME, y_label="validation perplexity", series=series, title="stage 1, equal time")
+    standard = table.rows[STANDARD][column]
+    return Panel(
+        x_label=STEP_TIME,
+        y_label="validation perplexity",
+        series=series,
+        title="stage 1, equal time",
+        levels={} if standard is None else {"standard, as long": standard.ours.mean},
+    )
 
 
 def time_panels(preset: Preset, results: Results) -> list[Panel]:
@@ -257,20 +342,27 @@ def time_panels(preset: Preset, results: Results) -> list[Panel]:
     known = preset.text.decided.forms
     if not known.second:
         return []
+    curve = [
+        (known.times[name], e) for name, own in width_trials(preset).items() for e in test_estimates(results, name, own)
+    ]
+    curve.sort(key=lambda point: point[0])
+    series = [measured(WIDTH_CURVE, [time for time, _ in curve], [e for _, e in curve])] if len(curve) > 1 else []
+    forms = {name: pair(preset, name, "stage 2")[0] for name in known.second}
+    series += [
+        measured(name, [known.times[name]], [e], "points")
+        for name, own in forms.items()
+        for e in test_estimates(results, name, own)
+    ]
+    panel = Panel(x_label=STEP_TIME, y_label="test perplexity", series=series, title="stage 2, equal steps")
+    return [panel] if series else []
+
+
+def test_estimates(results: Results, name: str, own: Mapping[int, Trial]) -> list[Estimate]:
+    """Test perplexity over seeds; nothing where a training diverged or is not there yet."""
     try:
-        line = [(name, estimates(results, name, own)) for name, own in width_trials(preset).items()]
-        forms = [(name, estimates(results, name, pair(preset, name, "stage 2")[0])) for name in known.second]
-    except KeyError:  # not there yet
+        found = by_seed(results, name, own)
+    except KeyError:
         return []
-    curve = sorted(((known.times[name], e) for name, found in line for e in found), key=lambda point: point[0])
-    series = [measured(WIDTH_CURVE, [time for time, _ in curve], [e for _, e in curve])]
-    series += [measured(name, [known.times[name]], [e], "points") for name, found in forms for e in found]
-    return [Panel(x_label=STEP_TIME, y_label="test perplexity", series=series, title="stage 2, equal steps")]
-
-
-def estimates(results: Results, name: str, own: Mapping[int, Trial]) -> list[Estimate]:
-    """Test perplexity over seeds; nothing where a training diverged."""
-    found = by_seed(results, name, own)
     return [] if found.diverged else [over_seeds(perplexity(found[name]))]
 
 
@@ -296,4 +388,5 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     figure=figure,
     needed=needed,
+    costs=costs,
 )

@@ -1,7 +1,8 @@
 """How many rounds? Tokens that decide for themselves, at several prices, beside fixed numbers of rounds.
 
-Corrections share round 0's keys and values, so that a token that has stopped costs nothing. The question is ours; the
-mechanism is adaptive computation time (``attention/halting.py``).
+Corrections share round 0's keys and values, so that no query is computed for a token that has stopped. The question is
+ours, and the table describes: no claim rests on it. The mechanism is adaptive computation time
+(``attention/halting.py``).
 """
 
 from __future__ import annotations
@@ -11,25 +12,25 @@ from collections.abc import Mapping
 from boosted_attention.analysis.halting import TOKEN_KINDS, RoundsTaken
 from boosted_attention.chart import Figure, Panel, measured
 from boosted_attention.lab.experiment import Experiment, Results
-from boosted_attention.lab.experiments.language._arms import PLAIN, STANDARD, Arm, seeds_of
+from boosted_attention.lab.experiments.language._arms import PLAIN, STANDARD, Arm
 from boosted_attention.lab.experiments.language._shared import (
     compare_arms,
     describe_places,
+    halting_trials,
     note_diverged,
     perplexity,
     read,
     relative,
+    rounds_taken_in,
     row_label,
     short,
     text_table,
     training_trials,
 )
-from boosted_attention.lab.experiments.language._trials import halting_trial
 from boosted_attention.lab.judging.place import Kind
 from boosted_attention.lab.judging.table import Cell, Table, exactly, over_seeds
 from boosted_attention.lab.presets import Preset
 from boosted_attention.lab.trials.trial import Trial
-from boosted_attention.records import from_json
 
 TITLE = "How many rounds? Tokens that decide for themselves"
 MOST = 4  # rounds
@@ -55,18 +56,12 @@ COLUMNS = ["test perplexity", "mean rounds", *TOKEN_KINDS]
 
 def counted(preset: Preset, corpus: str, name: str) -> dict[int, Trial]:
     """What counts the rounds of a model that halts, by seed."""
-    seeds = seeds_of(preset, corpus, HALTING[name])
-    return {seed: halting_trial(preset, corpus, HALTING[name], seed) for seed in seeds}
+    return halting_trials(preset, corpus, HALTING[name], name)
 
 
 def trials(preset: Preset) -> list[Trial]:
     counts = [t for corpus in preset.text.corpora for name in HALTING for t in counted(preset, corpus, name).values()]
     return [*training_trials(preset, ARMS), *counts]
-
-
-def rounds_of(preset: Preset, results: Results, corpus: str, name: str) -> dict[int, RoundsTaken]:
-    """The rounds that tokens took, by seed."""
-    return {seed: from_json(RoundsTaken, results(t)) for seed, t in counted(preset, corpus, name).items()}
 
 
 def row(tested: Mapping[int, float], name: str, taken: Mapping[int, RoundsTaken]) -> list[Cell | None]:
@@ -87,7 +82,7 @@ def collect(preset: Preset, results: Results) -> Table:
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, ARMS)
         for name, by_seed in found.items():
-            taken = rounds_of(preset, results, corpus, name) if name in HALTING else {}
+            taken = rounds_taken_in(results, counted(preset, corpus, name)) if name in HALTING else {}
             table.add_row(row_label(preset, corpus, name), row(perplexity(by_seed), name, taken))
         compare_arms(table, preset, corpus, found, OVER)
         note_diverged(table, preset, corpus, found)

@@ -1,4 +1,4 @@
-"""Perplexity against compute and against measured time: boosted, its cheaper forms, and other standard models."""
+"""Perplexity against compute and against measured time: boosted, its cheaper forms, related layers, and widths."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._arms import (
     BOOSTED,
     DEEPER,
+    DIFFERENTIAL,
     EQUAL_FLOPS,
     FAIR,
+    GATED,
     PARALLEL,
     PLAIN,
     SHARED,
@@ -22,6 +24,8 @@ from boosted_attention.lab.experiments.language._arms import (
 )
 from boosted_attention.lab.experiments.language._shared import (
     describe_places,
+    describe_times,
+    described,
     note_diverged,
     on_first_text,
     perplexity,
@@ -62,7 +66,7 @@ def candidates(preset: Preset) -> dict[str, Arm]:
         DEEPER: known[DEEPER],
         f"standard, {n + 2} layers": {**PLAIN[STANDARD], "n_layers": n + 2},
         BOOSTED: boosted,
-        **{name: known[name] for name in (SHARED, PARALLEL, TWICING)},
+        **{name: known[name] for name in (SHARED, PARALLEL, TWICING, DIFFERENTIAL, GATED)},
         "boosted, last half": {**boosted, "boosted_layers": f"last:{max(1, n // 2)}"},
         "boosted, one K/V head in the correction": {**boosted, "attention_options": {"n_kv_heads": [h, 1]}},
     }
@@ -102,8 +106,10 @@ def dominated(points: dict[str, tuple[float, float]]) -> dict[str, list[str]]:
 def collect(preset: Preset, results: Results) -> Table:
     table = text_table(TITLE, preset, ["test perplexity", FLOPS, STEP_TIME])
     ratios = from_json(StepRatios, results(timings(preset))).measured
+    table.notes += describe_times(results, timings(preset))
     for corpus in preset.text.corpora:
         found = read(preset, results, corpus, arms(preset))
+        table.notes += described(preset, corpus, found, arms(preset))
         note_diverged(table, preset, corpus, found)
         by_flops, by_time = {}, {}
         common = [seed for seed in preset.text.seeds if all(seed in by_seed for by_seed in found.values())]
@@ -139,6 +145,8 @@ def figure(preset: Preset, table: Table, results: Results) -> Figure:
             column = table.columns.index(heading)
             points = {arm: (mean_of(row[column]), estimate_of(row[0])) for arm, row in shown.items()}
             line = sorted((points[arm] for arm in widths(preset) if arm in points), key=lambda point: point[0])
+            if len(line) < 2:
+                continue  # no line to beat
             series = [measured(WIDTH_CURVE, [cost for cost, _ in line], [e for _, e in line])]
             series += [
                 measured(arm, [cost], [e], "points") for arm, (cost, e) in points.items() if arm not in widths(preset)

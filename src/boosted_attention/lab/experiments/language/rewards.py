@@ -14,10 +14,12 @@ from boosted_attention.chart import Figure, Panel, measured
 from boosted_attention.lab.experiment import Experiment, Results
 from boosted_attention.lab.experiments.language._arms import PLAIN, STANDARD, WIDE, Arm, all_arms
 from boosted_attention.lab.experiments.language._shared import (
+    ALIKE,
     Found,
     by_seed,
     compare_arms,
     describe_places,
+    describe_times,
     located,
     note_diverged,
     percent,
@@ -129,8 +131,9 @@ def collect(preset: Preset, results: Results) -> Table:
         add_rows(table, preset, corpus, found, from_json(StepRatios, results(timings(one))).measured)
     table.notes.append(
         "Elasticity: per cent of perplexity for each per cent of cost, below zero where the cost pays. Rates are the "
-        "recipe's for all models."
+        f"recipe's for all models. {ALIKE}"
     )
+    table.notes += describe_times(results, timings(one))
     return table
 
 

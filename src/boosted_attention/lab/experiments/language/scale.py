@@ -13,6 +13,7 @@ from boosted_attention.lab.experiments._grid import described
 from boosted_attention.lab.experiments.language import sweep
 from boosted_attention.lab.experiments.language._arms import BOOSTED, PLAIN, arm_model, matched_arm
 from boosted_attention.lab.experiments.language._shared import (
+    ALIKE,
     Found,
     against_zero,
     by_seed,
@@ -27,7 +28,7 @@ from boosted_attention.lab.experiments.language._shared import (
     tag,
     text_table,
 )
-from boosted_attention.lab.experiments.language._trials import training_trial
+from boosted_attention.lab.experiments.language._trials import preset_steps, training_trial
 from boosted_attention.lab.judging.claim import claim
 from boosted_attention.lab.judging.facts import SIZE
 from boosted_attention.lab.judging.place import Kind
@@ -42,6 +43,12 @@ TITLE = "The gain over the parameter-matched standard model, by width"
 OWN_WIDTH = Quantity("boosted - matched at the preset's width")
 BY_WIDTH = Quantity("slope of the gain against log width")
 BY_LOSS = Quantity("slope of the difference against the standard model's loss")
+
+
+def at_width(preset: Preset, width: int) -> Quantity:
+    """The gain at one of the widths."""
+    own = width == preset.text.configuration().model.d_model
+    return OWN_WIDTH if own else Quantity(f"boosted - matched at d={width}")
 
 
 def widths(preset: Preset) -> list[int]:
@@ -140,9 +147,22 @@ def collect(preset: Preset, results: Results) -> Table:
         table.notes += [describe_sweep(one, results, name) for name in sweep.finished(one)]
     for text in set(table.places) - {short(preset, corpus) for corpus in texts(preset)}:
         table.missing |= {q.on(text): "not run" for q in (OWN_WIDTH, BY_WIDTH, BY_LOSS)}
-    tokens = "The recipes' own steps" if preset.text.sizes else "Equal tokens per parameter"
-    table.notes.append(f"{tokens}. Slopes are in percent per e-fold of width, and per nat of loss.")
+    table.notes.append(
+        f"{describe_tokens(preset, table)} Slopes are in percent per e-fold of width, and per nat of loss."
+    )
     return table
+
+
+def describe_tokens(preset: Preset, table: Table) -> str:
+    """How long the widths of the table train, which differs as well; and what they share."""
+    if not preset.text.sizes:
+        return f"Equal tokens per parameter. {ALIKE}"
+    trained = {preset.text.configuration().model.d_model: preset, **at_sizes(preset)}
+    shown = {
+        width: one for width, one in trained.items() if row_of(preset, preset.text.corpora[0], width) in table.rows
+    }
+    told = ", ".join(f"{preset_steps(one):,} at d={width}" for width, one in shown.items())
+    return f"The recipes' own steps, {told}: slopes are of width and training together. {ALIKE}"
 
 
 def add_widths(table: Table, preset: Preset, corpus: str, found: Found) -> None:
@@ -156,8 +176,7 @@ def add_widths(table: Table, preset: Preset, corpus: str, found: Found) -> None:
         strength[width] = {seed: math.log(value) for seed, value in standard.items()}
         cells = [Cell(over_seeds(values)) for values in (boosted, standard, gains[width])]
         table.add_row(row_of(preset, corpus, width), cells)
-    own = gains[preset.text.configuration().model.d_model]
-    compare(table, preset, corpus, [against_zero(OWN_WIDTH, own)])
+    compare(table, preset, corpus, [against_zero(at_width(preset, width), gains[width]) for width in there])
     absent = [f"d={width}" for width in widths(preset) if width not in there]
     if absent:
         why = f"{' and '.join(absent)} was not run"

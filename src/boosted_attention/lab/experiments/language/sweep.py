@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from boosted_attention.chart import Figure, Panel, Series
@@ -19,6 +20,7 @@ from boosted_attention.lab.work.language import SweepPoint
 from boosted_attention.records import from_json
 
 TITLE = "Validation perplexity by learning rate: factors on all rates of the recipe"
+FELL_APART = 2.0  # times the lowest perplexity of a sweep
 STEP = 2.0  # between neighbours of a grid that is extended
 CHOSEN = {name: Quantity(f"best factor, {name}") for name in TUNED}
 AT_BEST = {name: Quantity(f"boosted - {name}, each at its best rate") for name in TUNED if name != BOOSTED}
@@ -158,25 +160,31 @@ def collect(preset: Preset, results: Results) -> Table:
 
 
 def sweep_panel(preset: Preset, results: Results, corpus: str, title: str) -> Panel:
-    """The perplexities of every arm by factor; trainings that diverged stand on a line above all others."""
+    """The perplexities of every arm by factor; trainings that fell apart or diverged stand on a line above all others.
+
+    One that fell apart would flatten the rest.
+    """
     swept = {name: points_of(preset, results, corpus, name) for name in arms(preset)}
     values = [value for points in swept.values() for value in points.values() if value is not None]
-    above = 1.1 * max(values, default=1.0)
-    series, diverged = [], []
+    most = FELL_APART * min(values, default=math.inf)
+    above = 1.1 * max((value for value in values if value <= most), default=1.0)
+    why = [f"above {most:.0f}"] * any(value > most for value in values)
+    why += ["diverged"] * any(value is None for points in swept.values() for value in points.values())
+    series, lost = [], []
     for name, points in swept.items():
-        known = {factor: value for factor, value in sorted(points.items()) if value is not None}
-        lost = sorted(points.keys() - known.keys())
+        known = {factor: value for factor, value in sorted(points.items()) if value is not None and value <= most}
+        off = sorted(points.keys() - known.keys())
         if known:
             series.append(Series(name=name, x=list(known), y=list(known.values())))
-        if lost:
-            diverged.append(Series(name=name, x=lost, y=[above] * len(lost), style="points"))
+        if off:
+            lost.append(Series(name=name, x=off, y=[above] * len(off), style="points"))
     return Panel(
         x_label="factor on all rates",
         y_label="validation perplexity",
-        series=[*series, *diverged],
+        series=[*series, *lost],
         title=title,
         ticks={float(factor): f"{factor:g}" for factor in sorted({f for points in swept.values() for f in points})},
-        levels={"diverged": above} if diverged else {},
+        levels={" or ".join(why): above} if lost else {},
         log_x=True,
     )
 
