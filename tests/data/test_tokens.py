@@ -113,11 +113,14 @@ def test_two_builders_at_once(source, tmp_path):
     assert json.loads((folders[0] / "manifest.json").read_text())["format"] == 1
 
 
-# VmHWM is of this program alone; ru_maxrss begins with the memory of the process that started it.
+# VmHWM is of this program alone; ru_maxrss begins with the memory of the process that started it. A tokenizer in
+# training buffers 256 blocks, and what threads encode at once is a few groups: with small ones, what is left of the
+# peak is what the corpus adds.
 PEAK = """
 import re, sys
-from boosted_attention.data.tokens import DataConfig, prepare
-prepare(DataConfig(corpus=f"text:{sys.argv[1]}"), 400)
+from boosted_attention.data import reading, tokens
+reading.BLOCK_CHARACTERS, tokens.GROUP_CHARACTERS = 2**12, 2**14
+tokens.prepare(tokens.DataConfig(corpus=f"text:{sys.argv[1]}"), 400)
 print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 """
 

@@ -34,6 +34,7 @@ class Record:
     versions: dict[str, str]
     commit: str | None  # None outside a checkout
     cpu_seconds: float | None = None  # of the processor, in the process that finished it; None in older records
+    code: str | None = None  # git's hash of the package's content, which outlives the commit; None in older records
 
     @property
     def work(self) -> str:
@@ -86,6 +87,7 @@ def write_record(directory: Path, trial: Trial, result: Any, seconds: float, cpu
         seconds=round(seconds, 3),
         versions=versions(),
         commit=commit(),
+        code=code(),
         cpu_seconds=None if cpu_seconds is None else round(cpu_seconds, 3),
     )
     write_sealed(directory / RESULT, to_json(record))
@@ -172,15 +174,21 @@ def versions() -> dict[str, str]:
 @cache
 def commit() -> str | None:
     """The checkout's commit, with a + if files differ from it; None outside a checkout."""
-    root = Path(__file__).parent
-
-    def git(*args: str) -> str | None:
-        try:
-            done = subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, timeout=10, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
     head = git("rev-parse", "HEAD")
-    changed = git("status", "--porcelain", "--", str(root.parents[1]))
-    return None if head is None else head + ("+" if changed else "")
+    return None if head is None else head + ("+" if git("status", "--porcelain", "--", ".") else "")
+
+
+@cache
+def code() -> str | None:
+    """git's hash of this package in the checkout's commit: equal for equal files, whatever the history."""
+    return git("rev-parse", "HEAD:./")
+
+
+def git(*args: str) -> str | None:
+    """What git says in the package's folder; None where it refuses or is not there."""
+    package = Path(__file__).parents[2]
+    try:
+        done = subprocess.run(["git", *args], cwd=package, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

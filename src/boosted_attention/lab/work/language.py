@@ -27,7 +27,7 @@ from boosted_attention.train.config import TrainingConfig
 from boosted_attention.train.folder import TrainedRun, load_run
 from boosted_attention.train.loop import TrainingError
 from boosted_attention.train.metrics import dynamics_of, evaluation_rows, read_result, step_rows
-from boosted_attention.train.observer import Unwatched
+from boosted_attention.train.observer import TrainingObserver, Unwatched
 from boosted_attention.train.results import SplitScore, StepRow
 from boosted_attention.train.run_config import RunConfig
 from boosted_attention.train.trainer import Trainer
@@ -150,9 +150,10 @@ def outcome_of(result: Config) -> LanguageResult | Diverged:
     return from_json(Diverged if "diverged" in result else LanguageResult, result)
 
 
-def train_model(context: Context, model: Config, training: Config, data: Config) -> LanguageResult:
-    """Train in ``context.folder``; arguments are the stated options of the three configurations."""
-    settings = context.settings
+def trainer_of(
+    folder: Path, model: Config, training: Config, data: Config, settings: Settings, observer: TrainingObserver
+) -> Trainer:
+    """What trains a model in ``folder``; the configurations hold the stated options of the three."""
     config = RunConfig(
         model=LanguageModelConfig.from_dict(model),
         training=TrainingConfig(**training),
@@ -160,16 +161,16 @@ def train_model(context: Context, model: Config, training: Config, data: Config)
     )
     tokens = prepare(config.data, config.model.vocab_size)
     config = replace(config, model=replace(config.model, vocab_size=tokens.tokenizer.vocab_size))
-    place = context.folder / "training"
-    start_anew_with_another_torch(place)
-    trainer = Trainer(
-        folder=place,
-        config=config,
-        data=tokens,
-        device=settings.device,
-        checkpoint_every=100,
-        observer=Reporter(context.progress),
+    return Trainer(
+        folder=folder, config=config, data=tokens, device=settings.device, checkpoint_every=100, observer=observer
     )
+
+
+def train_model(context: Context, model: Config, training: Config, data: Config) -> LanguageResult:
+    """Train in ``context.folder``, or go on there, and test the best checkpoint."""
+    settings, place = context.settings, context.folder / "training"
+    start_anew_with_another_torch(place)
+    trainer = trainer_of(place, model, training, data, settings, Reporter(context.progress))
     found = trainer.run(resume=True)
     evaluations, best = evaluation_rows(place), found.best
     assert best is not None
