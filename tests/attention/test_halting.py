@@ -283,3 +283,18 @@ def test_refused_in_one_line(options, message):
     with pytest.raises(ValueError, match=message) as caught:
         attention_layer("boosted", **{"d_model": D_MODEL, "n_heads": N_HEADS, "halting": True, **options})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["shared", "input"])
+@pytest.mark.parametrize("bias", [-0.6, 60.0])
+def test_cached_decoding_under_autocast(form, bias):
+    """Rounds hand on numbers of several precisions there, also where no token is left in the loop."""
+    layer, x = halting(form, bias=bias).float(), torch.randn(2, LENGTH, D_MODEL)
+    cache = KVCache()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        whole = layer(x, is_causal=True)
+        steps = [layer(x[:, t : t + 1], is_causal=True, cache=cache) for t in range(LENGTH)]
+    decoded = torch.cat(steps, dim=1)
+    assert torch.isfinite(decoded).all()
+    if bias > 1:  # all stop after round 0, whatever rounding does
+        torch.testing.assert_close(decoded, whole, rtol=0.05, atol=0.05)

@@ -5,6 +5,7 @@ import torch
 
 from boosted_attention import KVCache, LanguageModelConfig, StandardAttention, attention_layer
 from boosted_attention.attention.learners.local import REACH, Convolve, convolve
+from boosted_attention.attention.masks import build_mask, sees_recent
 from tests.conftest import D_MODEL, N_HEADS, build, randn
 
 DOCUMENTS = (4, 7, 2)  # lengths of documents that stand in one sequence
@@ -112,3 +113,25 @@ def test_the_convolution_has_its_own_gradient_right_twice(hidden):
     assert torch.equal(run(whole, weight), convolve(whole, weight, visible, (0, 2, 3)))
     assert torch.autograd.gradcheck(run, (whole, weight))
     assert torch.autograd.gradgradcheck(run, (whole, weight))
+
+
+@pytest.mark.parametrize("name", ["local", "local-keys", "local-exclusive", "standard"])
+@pytest.mark.parametrize("low", [-torch.inf, torch.finfo(torch.float32).min, -1e4])
+def test_an_additive_mask_hides_as_a_bool_one_does(name, low):
+    """Whatever large negative number stands in the place of minus infinity, and whatever is added to a whole row."""
+    layer, x = build(name), randn(2, 9, D_MODEL)
+    seen = (torch.rand(2, 1, 9, 9) > 0.4) | torch.eye(9, dtype=torch.bool)
+    added = torch.zeros(seen.shape, dtype=x.dtype).masked_fill(~seen, low)
+    expected = layer(x, mask=seen, is_causal=True)
+    for mask in (added, added + 300.0):
+        torch.testing.assert_close(layer(x, mask=mask, is_causal=True), expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(("slope", "seen"), [(1.0, True), (40.0, False)])
+def test_a_bias_hides_where_attention_would_see_nothing_any_more(slope, seen):
+    """Slopes as of ALiBi hide no near position; a weight of e^-120 is none."""
+    place = torch.arange(9.0)
+    mask = build_mask(slope * (place - place[:, None]), True, 1, 1, 9, 9, place.device)  # 0 at a query's own position
+    found = sees_recent(mask, 9, 9, REACH + 1)
+    assert found is not None
+    assert found[0, REACH:].tolist() == [[True, True, True, seen]] * (9 - REACH)

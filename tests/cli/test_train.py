@@ -168,6 +168,8 @@ def test_generate_samples_and_seeds(trained, capsys):
         (["train", "--attention-options", "halting=True"], "halting=True with kv_source='residual': a token that"),
         (["train", "--n-repeats", "0"], "--n-repeats 0 must be an integer of at least 1"),
         (["train", "--attention", "parallax", "--attention-options", "kernel=fused"], "kernel='fused' with learner="),
+        (["train", "--attention-options", "kernel=fused"], "kernel='fused' keeps no attention weights"),
+        (["train", "--attention-options", "halting=act"], "--attention-options: halting='act' must be True or False"),
         (["train", "--ponder-cost", "0.5"], "--ponder-cost 0.5 has no use where no token halts"),
         (["data", "text:/nowhere"], "/nowhere does not exist"),
         (["data", "--vocab-size", "0"], "--vocab-size 0"),

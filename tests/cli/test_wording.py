@@ -60,6 +60,9 @@ def test_every_command_speaks_in_its_own_options(command, tmp_path, monkeypatch,
         ("train", "halting=True with n_rounds=1: none", "halting=True with n_rounds=1: none"),  # the layer's
         ("train", "halting='soon' is not one of 'none'", "--halting soon is not one of 'none'"),  # the model's
         ("train", "gate='x' is an option of the layer", "gate='x' is an option of the layer"),
+        ("train", "attention_options: halting='act'", "--attention-options: halting='act'"),  # the layer's
+        ("train", "seed=-1; attention_options: n_kv_heads=3", "--seed -1; --attention-options: n_kv_heads=3"),
+        ("generate", "attention_options: seed=3", "attention_options: seed=3"),
         ("train", "training.lr=1 and --lr=1 stay", "training.lr=1 and --lr=1 stay"),
         ("evaluate", "stride=99 must lie in 1 to max_len=16", "--stride 99 must lie in 1 to max_len=16"),
         ("evaluate", "which='bst' is not one of 'best', 'last'", "--checkpoint bst is not one of 'best', 'last'"),

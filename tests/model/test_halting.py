@@ -29,7 +29,7 @@ def halting(kind: str, attention: str = "standard", spread: float = 0.5, **optio
 
 
 def thought(model, ids):
-    return model._think(ids, None)
+    return model.think(ids, None)
 
 
 def act_by_hand(w, ids):

@@ -75,6 +75,24 @@ def test_the_same_model_however_its_layers_are_fed_and_repeated(options, tmp_pat
     assert torch.equal(from_transformers(tmp_path).eval()(ids), model(ids))
 
 
+@pytest.mark.parametrize("options", [options for options in DEPTHS if "feed" not in options], ids=str)
+def test_in_training_a_model_that_halts_pays_for_it(options):
+    """The loss is that of the model itself, whose halting unit it trains; in evaluation it is a cross-entropy."""
+    model, ids = made(ponder_cost=0.5, **options), torch.randint(1, 50, (2, 9))
+    labels = ids.masked_fill(torch.rand(ids.shape) < 0.3, -100)
+    theirs, targets = to_transformers(model), torch.nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+    plain = theirs(ids, labels=labels).loss
+    torch.testing.assert_close(plain, model.loss(ids, targets))
+    theirs.train()
+    paid = theirs(ids, labels=labels).loss
+    assert paid > plain + 0.1
+    torch.testing.assert_close(paid, model.train().loss(ids, targets))
+    paid.backward()
+    units = [p for name, p in theirs.named_parameters() if "unit" in name or "halting" in name]
+    assert units
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in units)
+
+
 @pytest.mark.parametrize("kind", ["static", "offloaded"])
 def test_other_caches_are_refused(kind):
     model = to_transformers(made())

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from boosted_attention.train import checkpoint
+from boosted_attention.train.groups import trained_parameters
 from boosted_attention.train.loop import TrainingLoop
 from boosted_attention.train.metrics import read_metrics
 from boosted_attention.train.optimizers import OPTIMIZERS
@@ -103,6 +104,27 @@ def test_every_phase_has_the_whole_schedule(text_file, tmp_path):
     small_trainer(tmp_path, text_file, steps=9, stagewise=True, lr=1.0, warmup=1, clip=1e-9).run()
     rates = [row["lr"] for row in read_metrics(tmp_path / "metrics.jsonl") if "loss" in row]
     assert rates == pytest.approx([0.0, 1.0, 0.5] * 3)
+
+
+@pytest.mark.parametrize(("horizon", "last"), [(30, 1 / 9), (60, 1 - 8 / 19)])
+def test_a_phase_has_its_part_of_the_horizon(horizon, last, text_file, tmp_path):
+    """With a horizon as long as the run a phase decays to its end, as the run would; with a longer one, less far."""
+    schedule = {"steps": 30, "lr": 1.0, "warmup": 1, "clip": 1e-9, "schedule": "linear", "eval_every": 0}
+    small_trainer(tmp_path, text_file, stagewise=True, horizon=horizon, **schedule).run()
+    rates = [row["lr"] for row in read_metrics(tmp_path / "metrics.jsonl") if "loss" in row]
+    assert rates[:10] == rates[10:20] == rates[20:]
+    assert rates[9] == pytest.approx(last)
+
+
+def test_what_lets_tokens_halt_begins_with_the_first_correction(text_file, tmp_path):
+    """Before it there is nothing to decide, and no gradient: a checkpoint of that phase has no state of it."""
+    model = {"attention": "boosted-shared", "attention_options": {"halting": True}}
+    trainer = small_trainer(tmp_path, text_file, checkpoint_every=1, model=model, **SHORT)
+    rounds = {name: p.round for name, p in trained_parameters(trainer.config.model.on_meta()).items()}
+    assert {m for name, m in rounds.items() if "halting" in name} == {1}
+    trainer.run()
+    held = outcome(tmp_path)[2]
+    assert any("halting" in name for name in held)
 
 
 def outcome(folder):

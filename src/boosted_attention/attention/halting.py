@@ -211,5 +211,5 @@ class RoundHalting:
         else:
             share = self.tokens.of(weight).to(estimate.dtype)[..., None] * estimate
             place = (self.tokens.rows[:, None], self.tokens.places)
-            self.mean = self.mean.index_put(place, share, accumulate=True)
+            self.mean = self.mean.index_put(place, share.to(self.mean.dtype), accumulate=True)  # autocast may mix them
         return running

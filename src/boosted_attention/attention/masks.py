@@ -16,6 +16,10 @@ from torch.nn import functional
 
 from boosted_attention.validation import require
 
+HIDDEN = 100.0
+"""Distance below the largest number of a row from which an additive mask hides: attention gives such keys a weight of
+e^-100 times theirs at most, as with the lowest finite number in the place of minus infinity."""
+
 
 class Mask(NamedTuple):
     """The form of a mask that kernels take: ``tensor`` is open somewhere in every row, ``dead`` marks rows to zero."""
@@ -33,6 +37,8 @@ def causal_mask(n_queries: int, n_keys: int, device: torch.device | None = None)
 def sees_recent(mask: Mask, n_queries: int, n_keys: int, count: int) -> Tensor | None:
     """Return whether each query may see its own position and those before it, in any head; None for all there are.
 
+    An additive mask hides what it puts ``HIDDEN`` below the largest number of the query's row.
+
     Args:
         mask: the mask of a call.
         n_queries: T, the last of ``n_keys`` positions.
@@ -47,7 +53,8 @@ def sees_recent(mask: Mask, n_queries: int, n_keys: int, count: int) -> Tensor |
     t = torch.arange(n_queries, device=mask.tensor.device)[:, None]
     s = (t + n_keys - n_queries - torch.arange(count, device=mask.tensor.device)).clamp_min(0)  # (T, count)
     near = mask.tensor.expand(-1, -1, n_queries, n_keys)[:, :, t, s]  # (B, H, T, count)
-    near = near if near.dtype == torch.bool else near > -torch.inf
+    if near.dtype != torch.bool:
+        near = near >= mask.tensor.amax(dim=-1, keepdim=True) - HIDDEN  # (B, H, T, count)
     return (near if mask.dead is None else near & ~mask.dead).any(dim=1)
 
 

@@ -70,6 +70,8 @@ class Row:
         self.dh: int = options["head_dim"]
         self.visible: Tensor = options["visible"]  # (H, T, S)
         self.bias: Tensor = options["bias"]
+        largest = torch.where(self.visible, self.bias, -torch.inf).amax(dim=2, keepdim=True)
+        self.near = self.visible & (self.bias >= largest - 100)  # weighs more than e^-100 times the largest
         scale = options["scale"]
         self.beta = weights["log_beta"].exp() if "log_beta" in weights else 1.0
         self.scale: float = 1 / math.sqrt(self.dh) if scale is None else 1.0 if scale == "learned" else scale
@@ -118,7 +120,7 @@ class Row:
         for t in range(z.shape[0]):
             row = torch.zeros_like(z[t])
             for lag in range(first_lag, first_lag + weight.shape[0]):
-                if t >= lag and bool(self.visible[:, t, t - lag].any()):
+                if t >= lag and bool(self.near[:, t, t - lag].any()):
                     row = row + weight[lag - first_lag] * z[t - lag]
             rows.append(row)
         return torch.stack(rows) if rows else z

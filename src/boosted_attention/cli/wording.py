@@ -2,7 +2,8 @@
 
 The library names its arguments as Python does: ``batch_size=3 is not divisible by 2 processes``, ``resume=True
 continues it``, ``a smaller lr= may help``. For a user of the command line, arguments that are options of the command
-become ``--batch-size 3``, ``--resume`` and ``--lr``; positional ones become ``OUT notes``. Everything else stays.
+become ``--batch-size 3``, ``--resume`` and ``--lr``; positional ones become ``OUT notes``. Everything else stays, also
+what follows ``attention_options: ``: it is about a layer, whose options may have the command's names.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ ASSIGNMENT = re.compile(
         (?P<value>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\[[^\]]*\]|\([^)]*\)|[^\s'"\[(;,]*[^\s'"\[(;,:.)]|)""",
     re.VERBOSE,
 )
+OF_LAYER = "attention_options: "
 
 
 class Wording:
@@ -49,7 +51,9 @@ class Wording:
 
     def __call__(self, message: str) -> str:
         """Return the message with the command's options in place of arguments."""
-        return ASSIGNMENT.sub(self._reworded, message)
+        before, of_layer, rest = message.partition(OF_LAYER)
+        flag = "--attention-options: " if "attention_options" in self.options else of_layer
+        return ASSIGNMENT.sub(self._reworded, before) + (flag + rest if of_layer else "")
 
     def _reworded(self, found: re.Match[str]) -> str:
         name = self.renamed.get(found["name"], found["name"])

@@ -149,7 +149,12 @@ class LanguageModelConfig:
         if not isinstance(self.boosted_layers, str):
             object.__setattr__(self, "boosted_layers", tuple(self.boosted_layers))
         self.attention_layers()
-        check_attention(self)
+        try:
+            check_attention(self)
+        except InputError as problem:
+            if not any(f"{option}=" in str(problem) for option in self.attention_options):
+                raise
+            raise InputError(f"attention_options: {problem}") from None  # the model may have options of that name
 
     def _check_feed(self) -> None:
         if self.feed != "stream":

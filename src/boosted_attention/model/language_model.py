@@ -98,9 +98,9 @@ class LanguageModel(nn.Module):
             positions: position of each token, (T,), (1, T) or (B, T), in the place of the counted one.
             states: list that is extended by the stream before the blocks and behind each of them, (B, T, D) each.
         """
-        return self.norm(self._think(ids, attention_mask, cache, documents, positions, states).state)
+        return self.norm(self.think(ids, attention_mask, cache, documents, positions, states).state)
 
-    def _think(
+    def think(
         self,
         ids: Tensor,
         attention_mask: Tensor | None,
@@ -222,7 +222,10 @@ class LanguageModel(nn.Module):
         require_choice("reduction", reduction, ("mean", "sum", "none"))
         if targets.shape != ids.shape:
             raise InputError(f"targets has shape {tuple(targets.shape)}, ids {tuple(ids.shape)}; expected the same")
-        thought = self._think(ids, attention_mask, documents=documents)
+        return self.loss_of(self.think(ids, attention_mask, documents=documents), targets, reduction)
+
+    def loss_of(self, thought: Thought, targets: Tensor, reduction: str = "mean") -> Tensor:
+        """Return the loss of what ``think`` returned; targets and reduction as in ``loss``."""
         if reduction == "none":
             return token_losses(self.norm(thought.state), self.projection, targets)
         if thought.cost is None or not self.training:

@@ -142,7 +142,7 @@ class BoostedAttentionForCausalLM(SharedModel, PreTrainedModel, GenerationMixin)
             position_ids: positions (B, T); where they begin anew inside a row, so does a document.
             past_key_values: a cache that grows, extended by this call.
             inputs_embeds: vectors (B, T, D) in the place of the tokens' embeddings.
-            labels: the tokens themselves (B, T), -100 = ignored.
+            labels: the tokens themselves (B, T), -100 = ignored. In training a model that halts adds the price of it.
             use_cache: whether to make a cache where none is given, and to return it.
             output_attentions: whether to return round 0's weights, (B, H, T, S), of every layer as often as it is
                 applied. Those of corrections are in traces (``boosted_attention.capture``).
@@ -179,13 +179,17 @@ class BoostedAttentionForCausalLM(SharedModel, PreTrainedModel, GenerationMixin)
             documents = packed_documents(position_ids, attention_mask, cache)
         states: list[Tensor] | None = [] if shown else None
         with first_maps(self.model) if maps else nullcontext() as weights:
-            hidden = self.model.hidden(
-                tokens, attention_mask, cache, documents=documents, positions=position_ids, states=states
-            )
+            thought = self.model.think(tokens, attention_mask, cache, documents, position_ids, states)
+        hidden = self.model.norm(thought.state)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits: Any = torch.nn.functional.linear(hidden[:, kept], self.model.projection)
+        loss = None
+        if labels is not None:
+            targets = next_tokens(labels, documents)
+            halts = thought.cost is not None and self.training  # it minimises more than a cross-entropy
+            loss = self.model.loss_of(thought, targets) if halts else cross_entropy(logits, targets)
         output = CausalLMOutputWithPast(
-            loss=None if labels is None else shifted_loss(logits, labels, documents),
+            loss=loss,
             logits=logits,
             past_key_values=None if use_cache is False else past_key_values,
             hidden_states=None if states is None else (*states[:-1], hidden),
@@ -231,18 +235,24 @@ def packed_documents(position_ids: Tensor, attention_mask: Tensor | None, cache:
     return documents
 
 
-def shifted_loss(logits: Tensor, labels: Tensor, documents: Tensor | None) -> Any:
-    """Return the mean loss of predicting each label (B, T) from the logits (B, T, V) one place before it.
+def next_tokens(labels: Tensor, documents: Tensor | None) -> Tensor:
+    """Return what each position is to predict, (B, T): the label behind it; nothing behind the last.
 
     Args:
-        logits: logits of all positions.
-        labels: tokens, -100 = ignored.
+        labels: tokens (B, T), -100 = ignored.
         documents: number of each token's document (B, T): the first token of each is not predicted.
     """
     targets = labels[:, 1:]
     if documents is not None:
         targets = targets.masked_fill(documents[:, 1:] != documents[:, :-1], IGNORED)
-    return torch.nn.functional.cross_entropy(logits[:, :-1].float().transpose(1, 2), targets, ignore_index=IGNORED)
+    return torch.nn.functional.pad(targets, (0, 1), value=IGNORED)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean loss of predicting each target (B, T) from the logits (B, T, V) of its position."""
+    return torch.nn.functional.cross_entropy(
+        logits[:, :-1].float().transpose(1, 2), targets[:, :-1], ignore_index=IGNORED
+    )
 
 
 class TransformersCache(KVCache):

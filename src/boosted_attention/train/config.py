@@ -138,16 +138,18 @@ class TrainingConfig:
         every = self.eval_every * (steps_per_epoch if self.eval_unit == "epochs" else 1)
         return step == total or (every > 0 and step % every == 0)
 
-    def lr_at(self, step: int, total: int, highest: float | None = None) -> float:
+    def lr_at(self, step: int, total: int, highest: float | None = None, share: float = 1.0) -> float:
         """Return the learning rate of the update after ``step`` others: linear from 0, then the schedule to 0.
 
         Args:
-            step: updates done.
-            total: updates of the whole run.
+            step: updates done, of the whole run or of one of its phases.
+            total: updates of the same.
             highest: rate at the end of warm-up, for parameters that have another than ``lr``.
+            share: what part of the run's updates ``total`` is; a phase has that part of the horizon.
         """
         highest = self.lr if highest is None else highest
         warmup = min(total // 10, LONGEST_WARMUP) if self.warmup is None else self.warmup
         if step < warmup:
             return highest * step / warmup
-        return highest * SCHEDULES[self.schedule](step - warmup, max(1, max(total, self.horizon) - warmup))
+        horizon = max(total, round(self.horizon * share))
+        return highest * SCHEDULES[self.schedule](step - warmup, max(1, horizon - warmup))

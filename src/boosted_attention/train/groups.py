@@ -35,7 +35,7 @@ class TrainedParameter:
     is_matrix: bool = False  # Whether it is a hidden matrix, or several in one.
     is_gate: bool = False  # Whether it belongs to a gate between rounds, or to a residual rule.
     is_correction: bool = False  # Whether it belongs to a round from 1 on.
-    round: int = 0  # Round it belongs to, a gate to the one it admits; 0 for all that is in no correction.
+    round: int = 0  # Round it belongs to, a gate to the one it admits, halting to the first; 0 for all else.
     divide: Division = undivided  # Division of a tensor of its shape into matrices, as ``PacksMatrices`` says.
 
 
@@ -83,6 +83,8 @@ def has_frozen_corrections(model: CausalModel) -> bool:
 def rounds_of(model: ModuleTree) -> dict[str, int]:
     """Return the round of every parameter by name: that of a correction or its gate, 0 for all others.
 
+    What lets tokens halt belongs to the first correction: without any, there is nothing to decide.
+
     Args:
         model: any module that contains attention layers of boosted_attention.
     """
@@ -90,6 +92,8 @@ def rounds_of(model: ModuleTree) -> dict[str, int]:
     for layer in traced_layers(model).values():
         for m, parts in enumerate(zip(layer.corrections, layer.gates, layer.residuals, strict=True), start=1):
             found |= dict.fromkeys(members(parts), m)
+        if isinstance(unit := getattr(layer, "halting", None), nn.Module):
+            found |= dict.fromkeys(members([unit]), 1)
     return {
         f"{place}.{name}".removeprefix("."): found.get(id(p), 0)
         for place, module in model.named_modules()

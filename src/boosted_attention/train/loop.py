@@ -179,8 +179,9 @@ class TrainingLoop:
             self._enter(phase)
         ids, targets, documents = self.setup.batches(self.done)
         name, counted = batch_hash(ids, documents), int((targets != IGNORED).sum())
-        lr = self.training.lr_at(self.done - phase.first, phase.length)
-        self.optimizer.set_rates(self.done - phase.first, phase.length)
+        step, length, part = self.done - phase.first, phase.length, phase.length / self.total
+        lr = self.training.lr_at(step, length, share=part)
+        self.optimizer.set_rates(step, length, part)
         share = accumulate_gradients(
             self.loss,
             self.parallel.rows(ids).to(self.device),

@@ -104,16 +104,17 @@ class TrainingOptimizer:
     def _rate(self, lr: float) -> float | Tensor:
         return torch.tensor(lr) if self.training.compile else lr  # a float would be compiled in as a constant
 
-    def set_rates(self, step: int, total: int) -> None:
+    def set_rates(self, step: int, total: int, share: float = 1.0) -> None:
         """Set the learning rates of the update after ``step`` others, all on one schedule.
 
         Args:
-            step: updates done.
-            total: updates of the whole run.
+            step: updates done, of the whole run or of one of its phases.
+            total: updates of the same.
+            share: what part of the run's updates that is.
         """
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
-                group["lr"] = self._rate(self.training.lr_at(step, total, group["highest"]))
+                group["lr"] = self._rate(self.training.lr_at(step, total, group["highest"], share))
 
     def step(self) -> None:
         """Update the parameters from their gradients, and drop the gradients."""

@@ -65,6 +65,11 @@ class TrainingSetup:
         if self.parallel.world == 1 and self.device == "cpu":
             require_room(self.config.model)
         model = self.config.model.on_meta()
+        require(
+            all(getattr(layer, "kernel", "auto") != "fused" for layer in traced_layers(model).values()),
+            "kernel='fused' keeps no attention weights, at which evaluations in training look; use kernel='auto', "
+            "which is fused elsewhere",
+        )
         trained = trained_parameters(model)
         require_groups(self.training, trained.values())
         self.parallel.require_rows(self.training.batch_size)
