@@ -144,7 +144,8 @@ def describe_stages(preset: Preset) -> list[str]:
         "standard model trains as long as the form, more steps where the form is slower.",
         "Equal FLOPs, equal parameters and gated standard are secondary: these rivals of stage 3 train as many steps "
         "as the form, at the standard model's factor on the rates. So do the standard models by width, with the seeds "
-        "of stage 2.",
+        "of stage 2. A form that adds neither FLOPs nor parameters has one rival for both: the same trainings stand in "
+        "two columns.",
     ]
     if wide is not None and stage.wide is not None:
         widths = [one.text.configuration().model.d_model for one in (wide, preset)]
