@@ -222,18 +222,15 @@ class LanguageModel(nn.Module):
         require_choice("reduction", reduction, ("mean", "sum", "none"))
         if targets.shape != ids.shape:
             raise InputError(f"targets has shape {tuple(targets.shape)}, ids {tuple(ids.shape)}; expected the same")
-        return self.loss_of(self.think(ids, attention_mask, documents=documents), targets, reduction)
-
-    def loss_of(self, thought: Thought, targets: Tensor, reduction: str = "mean") -> Tensor:
-        """Return the loss of what ``think`` returned; targets and reduction as in ``loss``."""
+        thought = self.think(ids, attention_mask, documents=documents)
         if reduction == "none":
             return token_losses(self.norm(thought.state), self.projection, targets)
         if thought.cost is None or not self.training:
             return chunked_loss(self.norm(thought.state), self.projection, targets, reduction)
-        return self._objective(thought, thought.cost, targets, reduction)
+        return self.objective(thought, thought.cost, targets, reduction)
 
-    def _objective(self, thought: Thought, cost: Tensor, targets: Tensor, reduction: str) -> Tensor:
-        """Return what a model that halts minimises; arguments as in ``loss``."""
+    def objective(self, thought: Thought, cost: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        """Return what a model that halts minimises, given what ``think`` returned; other arguments as in ``loss``."""
         counts = targets != IGNORED  # (B, T)
         if thought.expected is None:
             total = chunked_loss(self.norm(thought.state), self.projection, targets, "sum")

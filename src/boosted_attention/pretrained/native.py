@@ -186,8 +186,10 @@ class BoostedAttentionForCausalLM(SharedModel, PreTrainedModel, GenerationMixin)
         loss = None
         if labels is not None:
             targets = next_tokens(labels, documents)
-            halts = thought.cost is not None and self.training  # it minimises more than a cross-entropy
-            loss = self.model.loss_of(thought, targets) if halts else cross_entropy(logits, targets)
+            if thought.cost is not None and self.training:
+                loss = self.model.objective(thought, thought.cost, targets)
+            else:
+                loss = cross_entropy(logits, targets)
         output = CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
