@@ -40,7 +40,8 @@ def test_the_paper_preset_is_the_papers():
 
 
 # Where a preset is meant to decide something; elsewhere it shows that everything runs, or what one seed looks like.
-DECIDES = {"synthetic": ("quick", "cpu", "arena", "forms", "look", "paper"), "text": ("cpu", "arena", "forms", "paper")}
+TEXTS = ("cpu", "arena", "forms", "rounds", "paper")
+DECIDES = {"synthetic": ("quick", "look", *TEXTS), "text": TEXTS}
 
 
 def test_a_preset_has_seeds_enough_where_it_is_meant_to_decide():
@@ -93,6 +94,7 @@ def test_only_the_papers_own_settings_count_as_the_papers():
         "cpu": True,
         "arena": True,
         "forms": True,
+        "rounds": True,
         "look": True,
         "paper": True,
     }

@@ -50,10 +50,11 @@ def run(
 
     Args:
         experiments: names from ``boosted-attention experiments``; by default the synthetic half, lm-main and analysis;
-            with preset arena its language models, the most important first; with preset forms lm-forms.
+            with preset arena its language models, the most important first; with preset forms lm-forms; with preset
+            rounds lm-related, lm-stagewise and lm-halting.
         preset: effort: smoke (seconds), quick (minutes), cpu (hours), arena (half a day: tuned language
-            models with many seeds), forms (half a day: a tournament of forms of attention), look (hours: the paper's
-            model, once) or paper (its own settings, for GPUs).
+            models with many seeds), forms (half a day: a tournament of forms of attention), rounds (hours: related
+            systems, stages, halting), look (hours: the paper's model, once) or paper (its own settings, for GPUs).
         out: folder for results, tables, claims, figures and the report.
         workers: trials at a time; as many as there are cores by default, on a cluster up to a thousand.
         executor: place of the trials: local (this machine) or slurm (a job each; OUT must be seen by all nodes).

@@ -378,6 +378,12 @@ PRESETS = {
             timed_steps=200,
         ),
     ),
+    "rounds": Preset(
+        name="rounds",
+        **SYNTHETIC,
+        experiments=("lm-related", "lm-stagewise", "lm-halting"),
+        text=TextPreset(recipe="arena", corpora=("wikitext-2",), seeds=(42, 123, 7)),
+    ),
     "look": Preset(
         name="look",
         **SYNTHETIC,
